@@ -1,0 +1,248 @@
+"""Byte orders of tensors in device memory, as values: who knows a layout knows the bytes, nobody else does.
+
+A layout maps the flattened (row-major, logical) elements of a tensor to FP16 bytes and back. It decides padding;
+it does not know addresses, units or why a kernel wants it. Sources: datasheet 3.2 (granules) and 3.3 (orders).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from kohakuaccel.diagnostics import Refusal
+
+Half = NDArray[np.float16]
+Bytes = NDArray[np.uint8]
+
+LANES = 4  # rows in a sub-tile and in an L1 entry (datasheet 1.3 `lanes`)
+KBLOCK = 32  # elements sharing one block scale (`kblock`)
+WORD_ELEMENTS = 16  # FP16 elements in a 32-byte word
+WORD_BYTES = 32
+ENTRY_BYTES = 256  # an FP16 L1 entry: 4 lanes x 32 elements
+PREQ_ENTRY_BYTES = 128  # the same entry quantised
+BURST_WORDS = 8  # words in a drain burst; drain regions are padded to whole bursts
+
+
+def ceil_div(a: int, b: int) -> int:
+    """Smallest integer >= a / b."""
+    return -(-a // b)
+
+
+@dataclass(frozen=True, slots=True)
+class WordRuns:
+    """Where a layout's data words lie: `count` runs of `words` consecutive words, each `pitch` words after the last."""
+
+    words: int
+    pitch: int
+    count: int
+
+    @property
+    def total(self) -> int:
+        return self.words * self.count
+
+
+@dataclass(frozen=True, slots=True)
+class RowMajor:
+    """rows x cols, row after row, each row padded with zeros to `pitch` elements (a multiple of 16)."""
+
+    rows: int
+    cols: int
+    pitch: int
+
+    @staticmethod
+    def of(rows: int, cols: int) -> RowMajor:
+        """The row-major layout with the smallest lawful pitch."""
+        return RowMajor(rows, cols, WORD_ELEMENTS * ceil_div(max(cols, 1), WORD_ELEMENTS))
+
+    @staticmethod
+    def of_shape(shape: tuple[int, ...]) -> RowMajor:
+        """Last axis as columns, the others folded into rows; a scalar is 1 x 1."""
+        cols = shape[-1] if shape else 1
+        rows = int(np.prod(shape[:-1], dtype=np.int64)) if len(shape) > 1 else 1
+        return RowMajor.of(rows, cols)
+
+    @property
+    def size(self) -> int:
+        return self.rows * self.cols
+
+    @property
+    def nbytes(self) -> int:
+        return 2 * self.rows * self.pitch
+
+    @property
+    def runs(self) -> WordRuns:
+        return WordRuns(self.rows * self.pitch // WORD_ELEMENTS, self.rows * self.pitch // WORD_ELEMENTS, 1)
+
+    def pack(self, values: Half) -> Bytes:
+        """float16[size] in logical order -> uint8[nbytes]."""
+        if self.pitch == self.cols:
+            return np.ascontiguousarray(values, np.float16).reshape(-1).view(np.uint8)
+        out = np.zeros((self.rows, self.pitch), np.float16)
+        out[:, : self.cols] = values.reshape(self.rows, self.cols)
+        return out.reshape(-1).view(np.uint8)
+
+    def unpack(self, data: Bytes) -> Half:
+        """uint8[nbytes] -> float16[size] in logical order."""
+        rows = data.view(np.float16).reshape(self.rows, self.pitch)
+        return np.ascontiguousarray(rows[:, : self.cols]).reshape(-1)
+
+    def __str__(self) -> str:
+        return f"rows({self.rows}x{self.cols}, pitch {self.pitch})"
+
+
+@dataclass(frozen=True, slots=True)
+class OperandPack:
+    """Matmul operand order: (batch, tile, chunk, group, block, lane, k), so that one FILL is one contiguous run.
+
+    rows x cols is one batch element, rows being lanes (rows of A or of B[N][K]) and cols the contraction axis K.
+    tile = groups of 4 lanes in a tile, chunk = K blocks of 32 in a chunk. With `preq` the device holds quantised
+    entries of 128 bytes; `pack` still gives FP16 bytes, which the quantising upload (order `side`) converts.
+    """
+
+    rows: int
+    cols: int
+    tile: int
+    chunk: int
+    batch: int = 1
+    preq: bool = False
+    side: str = "A"
+
+    @property
+    def size(self) -> int:
+        return self.batch * self.rows * self.cols
+
+    @property
+    def tiles(self) -> int:
+        """Tiles per batch element."""
+        return ceil_div(self.rows, LANES * self.tile)
+
+    @property
+    def chunks(self) -> int:
+        """K chunks per row."""
+        return ceil_div(self.cols, KBLOCK * self.chunk)
+
+    @property
+    def entry_bytes(self) -> int:
+        return PREQ_ENTRY_BYTES if self.preq else ENTRY_BYTES
+
+    @property
+    def entries(self) -> int:
+        return self.batch * self.tiles * self.chunks * self.tile * self.chunk
+
+    @property
+    def nbytes(self) -> int:
+        return self.entries * self.entry_bytes
+
+    def run_offset(self, batch: int, tile: int, chunk: int) -> int:
+        """Byte offset of the tile*chunk entries of one (batch, tile, chunk)."""
+        return ((batch * self.tiles + tile) * self.chunks + chunk) * self.tile * self.chunk * self.entry_bytes
+
+    def pack(self, values: Half) -> Bytes:
+        """float16[size] in logical order -> FP16 bytes (entries * 256)."""
+        rows, cols = self.tiles * self.tile * LANES, self.chunks * self.chunk * KBLOCK
+        grid = values.reshape(self.batch, self.rows, self.cols)
+        if (rows, cols) != (self.rows, self.cols):
+            padded = np.zeros((self.batch, rows, cols), np.float16)
+            padded[:, : self.rows, : self.cols] = grid
+            grid = padded
+        split = grid.reshape(self.batch, self.tiles, self.tile, LANES, self.chunks, self.chunk, KBLOCK)
+        order = np.ascontiguousarray(split.transpose(0, 1, 4, 2, 5, 3, 6))
+        return order.reshape(-1).view(np.uint8)
+
+    def unpack(self, data: Bytes) -> Half:
+        """FP16 bytes -> float16[size]; refused for quantised operands, whose rounding cannot be undone."""
+        if self.preq:
+            raise Refusal(
+                "a quantised operand cannot be read back as FP16",
+                where=str(self),
+                hint="read the tensor it was packed from",
+            )
+        split = data.view(np.float16).reshape(
+            self.batch, self.tiles, self.chunks, self.tile, self.chunk, LANES, KBLOCK
+        )
+        grid = split.transpose(0, 1, 3, 5, 2, 4, 6).reshape(
+            self.batch, self.tiles * self.tile * LANES, self.chunks * self.chunk * KBLOCK
+        )
+        return np.ascontiguousarray(grid[:, : self.rows, : self.cols]).reshape(-1)
+
+    def __str__(self) -> str:
+        batch = f"{self.batch} x " if self.batch > 1 else ""
+        form = " preq" if self.preq else ""
+        return f"pack {self.side}({batch}{self.rows}x{self.cols}, tile {self.tile}, chunk {self.chunk}{form})"
+
+
+@dataclass(frozen=True, slots=True)
+class DrainedTiles:
+    """Matmul result order: (batch, tile row, tile column, sub-tile g, sub-tile h, i, j), one word per 4x4 sub-tile.
+
+    Each tile's gm*gn words are one contiguous region padded to whole bursts of 8 words.
+    """
+
+    rows: int
+    cols: int
+    gm: int
+    gn: int
+    batch: int = 1
+
+    @property
+    def size(self) -> int:
+        return self.batch * self.rows * self.cols
+
+    @property
+    def grid(self) -> tuple[int, int]:
+        """Tiles down and across in one batch element."""
+        return ceil_div(self.rows, LANES * self.gm), ceil_div(self.cols, LANES * self.gn)
+
+    @property
+    def region_words(self) -> int:
+        return BURST_WORDS * ceil_div(self.gm * self.gn, BURST_WORDS)
+
+    @property
+    def nbytes(self) -> int:
+        down, across = self.grid
+        return self.batch * down * across * self.region_words * WORD_BYTES
+
+    @property
+    def runs(self) -> WordRuns:
+        down, across = self.grid
+        count, words = self.batch * down * across, self.gm * self.gn
+        if words == self.region_words:
+            return WordRuns(count * words, count * words, 1)
+        return WordRuns(words, self.region_words, count)
+
+    def tile_offset(self, batch: int, down: int, across: int) -> int:
+        """Byte offset of one tile's region."""
+        grid = self.grid
+        return ((batch * grid[0] + down) * grid[1] + across) * self.region_words * WORD_BYTES
+
+    def pack(self, values: Half) -> Bytes:
+        """float16[size] in logical order -> uint8[nbytes]."""
+        down, across = self.grid
+        padded = np.zeros((self.batch, down * self.gm * LANES, across * self.gn * LANES), np.float16)
+        padded[:, : self.rows, : self.cols] = values.reshape(self.batch, self.rows, self.cols)
+        split = padded.reshape(self.batch, down, self.gm, LANES, across, self.gn, LANES)
+        order = split.transpose(0, 1, 4, 2, 5, 3, 6).reshape(self.batch * down * across, self.gm * self.gn * 16)
+        out = np.zeros((self.batch * down * across, self.region_words * WORD_ELEMENTS), np.float16)
+        out[:, : order.shape[1]] = order
+        return out.reshape(-1).view(np.uint8)
+
+    def unpack(self, data: Bytes) -> Half:
+        """uint8[nbytes] -> float16[size] in logical order."""
+        down, across = self.grid
+        regions = data.view(np.float16).reshape(self.batch * down * across, self.region_words * WORD_ELEMENTS)
+        words = regions[:, : self.gm * self.gn * WORD_ELEMENTS]
+        split = words.reshape(self.batch, down, across, self.gm, self.gn, LANES, LANES)
+        grid = split.transpose(0, 1, 3, 5, 2, 4, 6).reshape(
+            self.batch, down * self.gm * LANES, across * self.gn * LANES
+        )
+        return np.ascontiguousarray(grid[:, : self.rows, : self.cols]).reshape(-1)
+
+    def __str__(self) -> str:
+        batch = f"{self.batch} x " if self.batch > 1 else ""
+        return f"tiles({batch}{self.rows}x{self.cols}, {self.gm}x{self.gn})"
+
+
+Layout = RowMajor | OperandPack | DrainedTiles
+Streamable = RowMajor | DrainedTiles  # layouts the vector cores can walk element by element
