@@ -1,0 +1,67 @@
+# Every target sets up .venv first, from requirements.lock, and does so only when the lock or pyproject.toml changed.
+#   make demo    a first tensor program on the simulated machine, with what it cost
+#   make check   format, lint, strict types, fast tests (under two minutes)
+#   make test    every test
+#   make bench   the benchmarks behind docs/measured.md
+
+SHELL := /bin/sh
+VENV := .venv
+PY := $(VENV)/bin/python
+KEY := $(shell cat requirements.lock pyproject.toml | cksum | tr -d ' ')
+STAMP := $(VENV)/ready-$(KEY)
+PYTHON ?= $(shell for p in python3.11 python3.12 python3.13 python3; do \
+	$$p -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo $$p && break; done)
+PIP := $(PY) -m pip --disable-pip-version-check --quiet
+
+.PHONY: demo check test lint format warm bench relock setup clean
+
+demo: $(STAMP)
+	$(VENV)/bin/kohaku run examples/kohakutpu/01_tensors.py
+
+check: lint
+	$(PY) -m pytest -m "not slow"
+
+# The compiled kernels are cached on disk; one process fills the cache before two share it.
+test: warm
+	$(PY) -m pytest -n 2 --dist loadfile
+
+lint: $(STAMP)
+	$(PY) -m ruff format --check .
+	$(PY) -m ruff check .
+	$(VENV)/bin/pyright
+
+format: $(STAMP)
+	$(PY) -m ruff format .
+	$(PY) -m ruff check --fix .
+
+warm: $(STAMP)
+	$(VENV)/bin/kohaku doctor
+
+bench: $(STAMP)
+	$(PY) benchmarks/gemm.py --check
+	$(PY) benchmarks/vector.py --check
+	$(PY) benchmarks/dispatch.py --check
+
+setup: $(STAMP)
+
+$(STAMP): requirements.lock pyproject.toml
+	@test -n "$(PYTHON)" || { echo "Python 3.11 or newer is needed; name one with: make PYTHON=/path/to/python3.11"; exit 1; }
+	@test -x $(PY) || { echo "creating $(VENV) with $(PYTHON)"; $(PYTHON) -m venv $(VENV); }
+	@echo "installing what requirements.lock pins"
+	@$(PIP) install --requirement requirements.lock
+	@$(PIP) install --no-deps --no-build-isolation --editable .
+	@rm -f $(VENV)/ready-*
+	@touch $@
+
+# Resolves pyproject.toml's ranges anew in a fresh environment and writes the lock from what came out.
+relock:
+	rm -rf $(VENV)-lock
+	$(PYTHON) -m venv $(VENV)-lock
+	$(VENV)-lock/bin/python -m pip install --quiet --editable '.[dev]' hatchling==1.28.0 editables
+	{ sed -n '/^#/p' requirements.lock; \
+	  $(VENV)-lock/bin/python -m pip freeze --exclude-editable --exclude kohakuaccel; } > requirements.new
+	mv requirements.new requirements.lock
+	rm -rf $(VENV)-lock
+
+clean:
+	rm -rf $(VENV) $(VENV)-lock .pytest_cache .ruff_cache .hypothesis dist
