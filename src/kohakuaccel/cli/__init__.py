@@ -1,0 +1,95 @@
+"""The `kohaku` command: what its words are called and how an error reaches the terminal.
+
+Each command's work is in a module of its own, imported when that command runs, so `kohaku --help` is quick.
+Nothing here knows a machine: machine families are found by `families` through their entry points.
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from kohakuaccel.diagnostics import KohakuError
+
+app = typer.Typer(
+    name="kohaku",
+    help="Compile, run and inspect tensor programs on simulated tile accelerators.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+)
+
+Machine = Annotated[
+    str | None, typer.Option("--machine", "-m", help="A preset's name or a machine TOML file.")
+]
+Target = Annotated[str, typer.Argument(help="script.py, script.py:kernel or package.module:kernel.")]
+Shapes = Annotated[list[str] | None, typer.Argument(help="One per operand: 256x512, or 8 for a vector.")]
+Options = Annotated[list[str] | None, typer.Option("--set", help="A block parameter of the kernel: gm=16.")]
+
+
+@app.callback()
+def root(
+    debug: Annotated[bool, typer.Option("--debug", help="Show the traceback of a refusal or fault.")] = False,
+) -> None:
+    """Common to all commands; `--debug` itself is read by `main`, around everything."""
+
+
+@app.command(context_settings={"allow_extra_args": True, "ignore_unknown_options": True})
+def run(
+    context: typer.Context,
+    script: Annotated[Path, typer.Argument(help="A Python program.")],
+    machine: Machine = None,
+    stats: Annotated[bool, typer.Option(help="Print what the run cost.")] = True,
+) -> None:
+    """Run a Python program on a machine, then print what it cost. Further words go to the program."""
+    from kohakuaccel.cli.running import run_script
+
+    run_script(script, context.args, machine, stats)
+
+
+@app.command()
+def plan(target: Target, shapes: Shapes = None, machine: Machine = None, option: Options = None) -> None:
+    """Compile a kernel without running it and print its stages, units, relayouts and buffers."""
+    from kohakuaccel.cli.kernels import plan_kernel
+
+    typer.echo(plan_kernel(target, shapes or [], option or [], machine).pretty())
+
+
+@app.command()
+def disasm(
+    target: Annotated[str, typer.Argument(help="An image file (.npz), or a kernel as in `plan`.")],
+    shapes: Shapes = None,
+    machine: Machine = None,
+    option: Options = None,
+) -> None:
+    """Print every unit's instructions, of a saved image or of a kernel compiled for these shapes."""
+    from kohakuaccel.cli.kernels import disassemble
+
+    typer.echo(disassemble(target, shapes or [], option or [], machine))
+
+
+@app.command()
+def doctor(
+    smoke: Annotated[bool, typer.Option(help="Multiply two small matrices and check every bit.")] = True,
+    machine: Machine = None,
+) -> None:
+    """Report versions, cores, the compiled-kernel cache and the machines, and try one matmul."""
+    from kohakuaccel.cli.doctor import report
+
+    if not report(smoke, machine):
+        raise typer.Exit(1)
+
+
+def main() -> None:
+    """Entry point. A refusal or fault of ours is one message on stderr and exit code 2, unless `--debug`."""
+    try:
+        app()
+    except KohakuError as error:
+        if "--debug" in sys.argv[1:]:
+            raise
+        typer.secho(f"{type(error).__name__}: ", fg="red", bold=True, nl=False, err=True)
+        typer.echo(str(error), err=True)
+        raise SystemExit(2) from None

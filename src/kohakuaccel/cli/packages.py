@@ -1,0 +1,66 @@
+"""Machine packages as the command line sees them: a module `<package>.commands` that answers five questions.
+
+Which machines exist comes from their descriptions. What a machine computes, how it is opened and how its
+instructions print stay with its package, which is imported here by name and only when it is asked.
+"""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from collections.abc import Mapping
+from typing import Any, Protocol, cast
+
+from kohakuaccel.diagnostics import Unsupported
+from kohakuaccel.machine import Machine, load
+from kohakuaccel.machine.describe import families
+
+
+class Commands(Protocol):
+    """What `<package>.commands` holds."""
+
+    DEFAULT_MACHINE: str
+    """The preset used when nobody chose one."""
+
+    def peak(self, machine: Machine) -> str:
+        """The machine's peak rate, in words."""
+        ...
+
+    def use(self, machine: Machine) -> None:
+        """Make `machine` the default device of this process."""
+        ...
+
+    def stats(self) -> Mapping[str, object]:
+        """What the default device has counted; empty when none was opened."""
+        ...
+
+    def smoke(self, machine: Machine) -> tuple[bool, str]:
+        """Run a small program whose exact answer is known: whether it came out, and what was run."""
+        ...
+
+    def image_text(self, image: Any) -> str:
+        """An image's instructions, readable."""
+        ...
+
+
+def commands_of(package: str) -> Commands:
+    """The answers of the machine package `package`."""
+    return cast(Commands, importlib.import_module(f"{package}.commands"))
+
+
+def imported() -> tuple[str, ...]:
+    """The machine packages that this process has imported."""
+    return tuple(name for name in families() if name in sys.modules)
+
+
+def chosen(machine: str | None) -> Machine:
+    """The machine that `--machine` means; without it, the first package's default.
+
+    Raises DefinitionError, with the nearest name, when there is no such preset or file.
+    """
+    if machine is not None:
+        return load(machine)
+    known = families()
+    if not known:
+        raise Unsupported("no machine package is installed", where="kohaku", hint="install kohakuaccel again")
+    return load(commands_of(known[0]).DEFAULT_MACHINE)

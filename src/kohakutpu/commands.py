@@ -1,0 +1,63 @@
+"""What the `kohaku` command asks of this machine package: its default, its peak, one trial, its listings.
+
+Every answer is a line or two over the parts that decide it; nothing is computed here.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from kohakuaccel.machine import Machine
+
+if TYPE_CHECKING:
+    from kohakuaccel.image import Image
+
+DEFAULT_MACHINE = "ship_3x2"
+
+
+def peak(machine: Machine) -> str:
+    """Matmul peak: clusters times MACs per cycle, at the model's clock (datasheet 1.3)."""
+    macs = len(machine.units_of("MG")) * machine.params.macs_per_cycle
+    clock = machine.params.clock_mhz
+    return f"{macs:,} MAC/cycle, {2 * macs * clock / 1000:,.0f} GFLOP/s at {clock} MHz"
+
+
+def use(machine: Machine) -> None:
+    """Make `machine` the default device of this process."""
+    from kohakutpu import device
+
+    device.use(machine)
+
+
+def stats() -> Mapping[str, object]:
+    """What the default device has counted; empty when none was opened."""
+    if "kohakutpu.device" not in sys.modules:
+        return {}
+    from kohakutpu import device
+
+    return device.default().stats()
+
+
+def smoke(machine: Machine) -> tuple[bool, str]:
+    """An integer matmul that the formats hold exactly: with a 15 in every block of 32 the block's scale is 1/4,
+    every value of -15..15 is a whole number of quarters (datasheet 2.2), and every sum is below 2**15."""
+    import numpy as np
+
+    from kohakutpu import api
+
+    use(machine)
+    rng = np.random.default_rng(0)
+    a, b = rng.integers(-15, 16, (2, 16, 64))
+    a[:, ::32] = b[:, ::32] = 15
+    got = (api.tensor(a) @ api.tensor(b)).numpy()
+    exact = bool(np.array_equal(got, (a @ b.T).astype(got.dtype)))
+    return exact, "16x64 @ 16x64 of integers through the tensor API"
+
+
+def image_text(image: Image) -> str:
+    """An image's instructions, readable."""
+    from kohakutpu import isa
+
+    return isa.image_text(image)
