@@ -1,0 +1,324 @@
+"""The matmul cluster (datasheet section 5), one instruction at a time.
+
+It executes 256-bit payloads; it must not know the dispatcher, and it hands CU_DATA bursts to whoever calls it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from .burst import Burst
+from .errors import Raised, UnitFault, Waits
+from .formats import Entry, add22, bits, emit16, mxfp7_entry, partial22, unpack_entry
+from .memory import PAGE, Memory, from_halves, halves, local_offset
+
+FILL, GEMM, DRAIN = 1, 2, 3
+QUEUE = 112  # outstanding emitted sub-tiles at which a sweep stalls (8.2)
+
+
+@dataclass(frozen=True)
+class Fields:
+    """The payload's fields, straight from table 5.1."""
+
+    op: int
+    addr: int
+    n: int
+    sel: int
+    acc: int
+    gm: int
+    gn: int
+    nk: int
+    anchor: int
+    npeer: int
+    preq: int
+    eoff: int
+    aoff: int
+    boff: int
+    emit: int
+    fuse: int
+    abank: int
+    bbank: int
+    fbank: int
+    dnode: int
+    dst: tuple[int, int]
+    dbuf: int
+    dflags: int
+    dack: tuple[int, int]
+    dmesh: int
+    dfin: int
+
+    @property
+    def destination(self) -> tuple[object, ...]:
+        return (self.addr, self.dnode, self.dst, self.dbuf, self.dflags, self.dack, self.dmesh, self.dfin)
+
+
+def decode(p: int) -> Fields:
+    return Fields(
+        op=bits(p, 255, 252),
+        addr=bits(p, 68, 63) << 34 | bits(p, 251, 218),
+        n=bits(p, 217, 202),
+        sel=bits(p, 201, 201),
+        acc=bits(p, 200, 200),
+        gm=bits(p, 199, 192),
+        gn=bits(p, 191, 184),
+        nk=bits(p, 183, 176),
+        anchor=bits(p, 175, 168),
+        npeer=bits(p, 143, 142),
+        preq=bits(p, 141, 141),
+        eoff=bits(p, 140, 133),
+        aoff=bits(p, 132, 125),
+        boff=bits(p, 124, 117),
+        emit=bits(p, 116, 116),
+        fuse=bits(p, 115, 115),
+        abank=bits(p, 114, 114),
+        bbank=bits(p, 113, 113),
+        fbank=bits(p, 112, 112),
+        dnode=bits(p, 111, 111),
+        dst=(bits(p, 110, 107), bits(p, 106, 103)),
+        dbuf=bits(p, 102, 95),
+        dflags=bits(p, 94, 87),
+        dack=(bits(p, 82, 79), bits(p, 86, 83)),
+        dmesh=bits(p, 78, 77),
+        dfin=bits(p, 76, 69),
+    )
+
+
+SubTile = list[int]  # 16 FP22 codes, element (i, j) at 4i + j
+
+
+def subtile_granules(tile: SubTile) -> tuple[int, int]:
+    """The two granules of the FP22 transfer (5.4)."""
+    image = sum(code << 22 * i for i, code in enumerate(tile))
+    return image & ((1 << 256) - 1), image >> 256
+
+
+def granules_subtile(low: int, high: int) -> SubTile:
+    image = low | (high & ((1 << 96) - 1)) << 256
+    return [(image >> 22 * i) & 0x3FFFFF for i in range(16)]
+
+
+class Cluster:
+    """State of one cluster. `kinds` tells what sits at (mesh, x, y), to judge node drains."""
+
+    def __init__(
+        self,
+        memory: Memory,
+        mesh: int = 0,
+        xy: tuple[int, int] = (1, 1),
+        tiles: int = 512,
+        l1: tuple[int, int] = (512, 512),
+        kinds: dict[tuple[int, int, int], str] | None = None,
+        policy: str = "raise",
+    ) -> None:
+        self.memory, self.mesh, self.xy = memory, mesh, xy
+        self.tiles, self.capacity = tiles, l1
+        self.kinds = kinds or {}
+        self.policy = policy
+        self.l1: tuple[dict[int, Entry], dict[int, Entry]] = ({}, {})
+        self.arriving: tuple[dict[int, int], dict[int, int]] = (
+            {},
+            {},
+        )  # granules of entries not yet committed
+        self.tile: dict[int, SubTile] = {}
+        self.opened: tuple[int, int] | None = None
+        self.live: dict[tuple[int, int], tuple[int, int]] = {}
+        self.queue: list[tuple[Fields, list[int]]] = []
+        self.bad_burst = False
+        self.retired = 0
+        self.saturated = 0
+        self.nonfinite = 0
+
+    # --- one instruction ---
+
+    def execute(self, payload: int) -> tuple[int, list[Burst]]:
+        """Execute to retirement: the result word and the bursts sent."""
+        f = decode(payload)
+        sent: list[Burst] = []
+        fault = 0
+        if f.op == FILL:
+            fault = self._fill(f)
+        elif f.op == GEMM:
+            self._gemm(f)
+        elif f.op == DRAIN:
+            sent = self._drain(f)
+        else:
+            fault = 0x12
+        self.retired += 1
+        if self.bad_burst:
+            self.bad_burst = False
+            fault = fault or 0x11
+        if fault:
+            raise UnitFault(fault)
+        return self.retired & 0xFFFF, sent
+
+    # --- FILL (5.2) ---
+
+    def _index(self, side: int, bank: int, offset: int) -> int:
+        """The L1 entry of (bank, offset); a side of at most 256 entries has no banks."""
+        if self.capacity[side] <= 256:
+            return offset
+        return 256 * bank + offset
+
+    def _range(self, side: int, bank: int, first: int, count: int) -> None:
+        if self.capacity[side] <= 256 and bank:
+            raise Raised("FIELD", bank)
+        if first + count > min(256, self.capacity[side]):
+            raise Raised("L1_RANGE", first, count)
+
+    def _fill(self, f: Fields) -> int:
+        if f.anchor != 40 or f.npeer or not 1 <= f.n <= 255:
+            raise Raised("FIELD")
+        self._range(f.sel, f.fbank, f.eoff, f.n)
+        first, count = self.live.get((f.sel, f.fbank), (0, 0))
+        if f.eoff < first + count and first < f.eoff + f.n:
+            raise Raised("LIVE_SWEEP", f.sel, f.eoff, f.n)
+        size = 128 if f.preq else 256
+        base = local_offset(self.mesh, f.addr)
+        if base % 32 or base + size * f.n > self.memory.size:
+            raise Raised("ADDRESS", f.addr)
+        fault = 0
+        for i in range(f.n):
+            at = base + size * i
+            if at // PAGE != (at + size - 1) // PAGE:
+                raise Raised("PAGE", at)
+            words = [self.memory.load(at + 32 * w) for w in range(size // 32)]
+            if f.preq:
+                entry = unpack_entry(words, f.sel == 1)
+            else:
+                entry, bad = mxfp7_entry([h for w in words for h in halves(w)])
+                self.nonfinite += bad
+                if bad and self.policy == "raise":
+                    fault = 0x10
+            self.l1[f.sel][self._index(f.sel, f.fbank, f.eoff + i)] = entry
+        return fault
+
+    # --- GEMM (5.3) ---
+
+    def _gemm(self, f: Fields) -> None:
+        if f.anchor != 40 or not (f.gm and f.gn and f.nk) or (f.emit and not f.acc and f.nk == 1):
+            raise Raised("FIELD")
+        count = f.gm * f.gn
+        if count > self.tiles:
+            raise Raised("TILE_RANGE", count)
+        self._range(0, f.abank, f.aoff, f.gm * f.nk)
+        self._range(1, f.bbank, f.boff, f.gn * f.nk)
+        if f.acc and (self.opened != (f.gm, f.gn) or any(t not in self.tile for t in range(count))):
+            raise Raised("TILE_UNOPENED")
+        if sum(len(words) for _, words in self.queue) > QUEUE:
+            raise Waits("DRAIN_QUEUE")  # the previous sweep is stalled and nobody drains it
+        a = [self._entry(0, f.abank, f.aoff + i) for i in range(f.gm * f.nk)]
+        b = [self._entry(1, f.bbank, f.boff + i) for i in range(f.gn * f.nk)]
+        handed: list[int] = []
+        for kb in range(f.nk):
+            for g in range(f.gm):
+                for h in range(f.gn):
+                    t = g * f.gn + h
+                    block = self._partial(a[g * f.nk + kb], b[h * f.nk + kb])
+                    if kb or f.acc:
+                        block = [add22(old, new) for old, new in zip(self.tile[t], block)]
+                    self.tile[t] = block
+                    if f.emit and kb == f.nk - 1:
+                        handed.append(self._fp16(block))
+        if not f.acc:
+            self.opened = (f.gm, f.gn)
+        if f.emit:
+            self.queue.append((f, handed))
+        self.live = {(0, f.abank): (f.aoff, f.gm * f.nk), (1, f.bbank): (f.boff, f.gn * f.nk)}
+
+    def _entry(self, side: int, bank: int, offset: int) -> Entry:
+        index = self._index(side, bank, offset)
+        if index not in self.l1[side]:
+            raise Raised("L1_UNWRITTEN", side, index)
+        return self.l1[side][index]
+
+    def _partial(self, a: Entry, b: Entry) -> SubTile:
+        out: SubTile = []
+        for qa, sa in a:
+            for qb, sb in b:
+                out.append(partial22(sum(map(int.__mul__, qa, qb)), sa, sb))
+        return out
+
+    def _fp16(self, tile: SubTile) -> int:
+        values: list[int] = []
+        for code in tile:
+            half, beyond = emit16(code)
+            self.saturated += beyond
+            values.append(half)
+        return from_halves(values)
+
+    # --- DRAIN (5.4) ---
+
+    def _drain(self, f: Fields) -> list[Burst]:
+        if f.anchor != 40 or not f.n:
+            raise Raised("FIELD")
+        if f.n > self.tiles:
+            raise Raised("TILE_RANGE", f.n)
+        wide = f.dnode == 1 and f.dbuf == 2
+        if f.fuse:
+            if not self.queue:
+                raise Waits("NO_EMIT")
+            gemm, words = self.queue.pop(0)
+            if len(words) != f.n or gemm.destination != f.destination:
+                raise Raised("DRAIN_MISMATCH")
+            granules = words
+            if wide:
+                raise Raised("DRAIN_MISMATCH")
+        else:
+            if sum(len(words) for _, words in self.queue) > QUEUE:
+                raise Waits("DRAIN_QUEUE")
+            self.live = {}
+            if any(t not in self.tile for t in range(f.n)):
+                raise Raised("TILE_UNOPENED")
+            if wide:
+                granules = [g for t in range(f.n) for g in subtile_granules(self.tile[t])]
+            else:
+                granules = [self._fp16(self.tile[t]) for t in range(f.n)]
+        if f.dnode:
+            return self._to_node(f, granules)
+        base = local_offset(self.mesh, f.addr)
+        if base % 32 or base + 32 * f.n > self.memory.size:
+            raise Raised("ADDRESS", f.addr)
+        for t in range(0, f.n, 8):
+            last = min(t + 8, f.n) - 1
+            if (base + 32 * t) // PAGE != (base + 32 * last) // PAGE:
+                raise Raised("PAGE", base + 32 * t)
+        for t, word in enumerate(granules):
+            self.memory.store(base + 32 * t, word)
+        return []
+
+    def _to_node(self, f: Fields, granules: list[int]) -> list[Burst]:
+        where = (f.dmesh, f.dfin & 15, f.dfin >> 4) if f.dfin else (self.mesh, *f.dst)
+        wanted = {0: "VC", 2: "MG"}.get(f.dbuf)
+        if wanted is None or self.kinds.get(where) != wanted:
+            raise Raised("NODE", *where)
+        offset = bits(f.addr, 20, 5)
+        if wanted == "VC" and offset + f.n > 512:
+            raise Raised("NODE", *where)
+        return [
+            Burst(*where, f.dbuf, offset + i, tuple(granules[i : i + 8]), f.dflags, f.dack)
+            for i in range(0, len(granules), 8)
+        ]
+
+    # --- CU_DATA (4.2) ---
+
+    def receive(self, buf: int, offset: int, granules: tuple[int, ...]) -> None:
+        """Accept a burst, or drop it whole and report it at the next retirement."""
+        n = len(granules)
+        if buf in (0, 1) and offset + n <= 4 * self.capacity[buf]:
+            for i, word in enumerate(granules):
+                self.arriving[buf][offset + i] = word
+                if (offset + i) % 4 == 3:
+                    index = (offset + i) // 4
+                    words = [self.arriving[buf].pop(4 * index + w, 0) for w in range(4)]
+                    self.l1[buf][index] = unpack_entry(words, buf == 1)
+        elif buf == 2 and offset % 2 == 0 and n % 2 == 0 and offset + n <= 2 * self.tiles:
+            first = offset // 2
+            for t in range(first, first + n // 2):
+                if t not in self.tile:
+                    raise Raised("TILE_UNOPENED", t)
+            for i in range(0, n, 2):
+                value = granules_subtile(granules[i], granules[i + 1])
+                old = self.tile[first + i // 2]
+                self.tile[first + i // 2] = [add22(x, y) for x, y in zip(old, value)]
+        else:
+            self.bad_burst = True
