@@ -13,7 +13,7 @@ import importlib.util
 import os
 import re
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -21,7 +21,9 @@ from typing import Any
 import numba
 from numba.core import config as numba_config
 
-_IMPORT = re.compile(r"^\s*(?:from\s+([\w.]+)\s+import\s+([^\n(]+|\([^)]*\))|import\s+([\w.]+))", re.MULTILINE)
+_IMPORT = re.compile(
+    r"^\s*(?:from\s+([\w.]+)\s+import\s+([^\n(]+|\([^)]*\))|import\s+([\w.]+))", re.MULTILINE
+)
 _ROOTS = ("kohakuaccel", "kohakutpu", "tinytpu", "kohakutt")
 _closures: dict[str, str] = {}
 
@@ -93,21 +95,21 @@ def kernel(fn: Callable[..., Any] | None = None, **options: Any) -> Any:
 
     def wrap(f: Callable[..., Any]) -> Any:
         folder = cache_root() / f"{f.__module__}-{source_hash(f.__module__)}"
-        before = numba_config.CACHE_DIR  # type: ignore[attr-defined]
-        numba_config.CACHE_DIR = str(folder)  # type: ignore[attr-defined]
+        before = numba_config.CACHE_DIR  # type: ignore[attr-defined] - numba makes it at run time
+        numba_config.CACHE_DIR = str(folder)  # type: ignore[attr-defined] - numba makes it at run time
         try:
             folder.mkdir(parents=True, exist_ok=True)
             settings: dict[str, Any] = {"cache": True, "nogil": True, "error_model": "numpy"}
             settings.update(options)
             return numba.njit(f, **settings)
         finally:
-            numba_config.CACHE_DIR = before  # type: ignore[attr-defined]
+            numba_config.CACHE_DIR = before  # type: ignore[attr-defined] - numba makes it at run time
 
     return wrap if fn is None else wrap(fn)
 
 
 @contextmanager
-def first_call(label: str, module: str) -> Iterator[None]:
+def first_call(label: str, module: str) -> Generator[None]:
     """Around the first call into `module`'s kernels: says on stderr that they compile, when they must."""
     marker = cache_root() / f"{module}-{source_hash(module)}" / "compiled"
     if marker.exists():
