@@ -108,7 +108,7 @@ def disassemble(target: str, shapes: list[str], options: list[str], machine: str
             )
         if not Path(target).is_file():
             raise Refusal("an image is an existing file", where="kohaku disasm", got=target)
-        from kohakuaccel.image import Image
+        from kohakuaccel.image import load
 
-        image = Image.load(target)
+        image = load(target)
     return commands_of(chosen(machine or image.machine_name).family).image_text(image)
