@@ -185,7 +185,7 @@ def e8m15_from_fp32(pattern: NDArray[np.uint32], out: NDArray[np.uint32]) -> Non
 
 @kernel
 def fp32_from_e8m15(code: NDArray[np.uint32], out: NDArray[np.uint32]) -> None:
-    """E8M15 register form uint32[n] to binary32 patterns uint32[n]: the same bits, exponent 0 a zero (2.8)."""
+    """E8M15 register form uint32[n] to binary32 patterns uint32[n]: the same bits, exponent 0 zero (2.8)."""
     for i in range(code.shape[0]):
         bits = np.uint32(code[i])
         zero = np.uint32(bits & np.uint32(0x80000000))
