@@ -5,6 +5,7 @@ from __future__ import annotations
 from fractions import Fraction
 
 import pytest
+
 from reference import formats as f
 
 
@@ -179,8 +180,8 @@ def test_fp16_round_trip() -> None:
         assert (back, counted) == (expect, False)
 
 
-# The datasheet prints DC9C7731 for inv. Its end rows, its three sums and a 60-digit evaluation (closest tie 3.08e-4
-# away, as the datasheet says) all give one table, and the CRC-32 of that table is DC9C7730.
+# The datasheet prints DC9C7731 for inv. Its end rows, its three sums and a 60-digit evaluation (closest tie
+# 3.08e-4 away, as the datasheet says) all give one table, and the CRC-32 of that table is DC9C7730.
 @pytest.mark.parametrize(
     ("name", "crc", "first", "last", "sums"),
     [

@@ -1,6 +1,6 @@
 """The matmul cluster (datasheet section 5), one instruction at a time.
 
-It executes 256-bit payloads; it must not know the dispatcher, and it hands CU_DATA bursts to whoever calls it.
+It executes 256-bit payloads; it must not know the dispatcher, and it hands CU_DATA bursts to its caller.
 """
 
 from __future__ import annotations
