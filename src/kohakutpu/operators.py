@@ -1,0 +1,277 @@
+"""The arithmetic of tensors: which kernel of `kohakutpu.kernels` computes an operator, on operands of which
+shape.
+
+Decides: broadcasting (a constant, a shared row, or a stretched operand), folding of leading axes, where a
+reduced axis goes, what an empty tensor means. It must not know tiles, units or addresses; a kernel decides
+those.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from kohakuaccel.diagnostics import Fault, Refusal
+from kohakutpu import broadcasting as shapes
+from kohakutpu.broadcasting import Shape
+from kohakutpu.conversion import Shown, constant, is_scalar, reciprocal_constant, result_dtype
+from kohakutpu.storage import Storage
+from kohakutpu.tensor import NONFINITE_FAULT, Axis, Tensor, as_tensor, explain_nonfinite
+
+# operator -> kernel for (tensor, constant) and (constant, tensor). Subtracting c adds -c and dividing by c
+# multiplies by 1/c; both are the same E8M15 result as the two-operand kernel's definition.
+_SCALAR_RIGHT = {
+    "add": "add_scalar",
+    "sub": "add_scalar",
+    "mul": "mul_scalar",
+    "div": "mul_scalar",
+    "maximum": "maximum_scalar",
+    "minimum": "minimum_scalar",
+}
+_SCALAR_LEFT = {
+    "add": "add_scalar",
+    "sub": "rsub_scalar",
+    "mul": "mul_scalar",
+    "div": "rdiv_scalar",
+    "maximum": "maximum_scalar",
+    "minimum": "minimum_scalar",
+}
+_SYMBOL = {"add": "+", "sub": "-", "mul": "*", "div": "/"}
+_ROW_KERNEL = {"add": "add_row", "sub": "sub_row", "mul": "mul_row", "div": "div_row"}
+_COMMUTES = frozenset({"add", "mul"})
+
+
+def _call(name: str, *operands: Tensor, **knobs: object) -> Tensor:
+    from kohakutpu import kernels
+
+    kernel: Callable[..., Tensor] = getattr(kernels, name)
+    return kernel(*operands, **knobs)
+
+
+def _shaped(value: Tensor, shape: Shape, dtype: Shown) -> Tensor:
+    """A kernel's result under the operator's shape and dtype."""
+    if value.shape == shape and value.dtype == dtype:
+        return value
+    return Tensor(value.storage, shape, dtype)
+
+
+def _known(operand: Tensor, values: Any, shape: Shape, dtype: Shown) -> Tensor:
+    """A result that needs no arithmetic (no element, or the value of an empty sum) on the operand's
+    device."""
+    host = np.broadcast_to(np.asarray(values, np.float16), shape)
+    return Tensor(Storage(operand.device, host.size, host=host), shape, dtype)
+
+
+def _pair(a: Any, b: Any, where: str) -> tuple[Tensor, Tensor]:
+    """Both operands as tensors of one device; arrays and lists join the device of the tensor they meet."""
+    home = next((operand.device for operand in (a, b) if isinstance(operand, Tensor)), None)
+    left = a if isinstance(a, Tensor) else as_tensor(a, device=home, where=where)
+    right = b if isinstance(b, Tensor) else as_tensor(b, device=home, where=where)
+    if left.device is not right.device:
+        raise Refusal(
+            "operands live on one device",
+            where=where,
+            got=f"{left.device.machine.name} and {right.device.machine.name}",
+            hint="move one with ktpu.tensor(x.numpy(), device=...)",
+        )
+    return left, right
+
+
+def unary(name: str, x: Tensor) -> Tensor:
+    """One elementwise kernel."""
+    if x.size == 0:
+        return x
+    return _shaped(_call(name, x if x.ndim else x.reshape(1)), x.shape, x.dtype)
+
+
+def binary(name: str, a: Any, b: Any) -> Tensor:
+    """a op b for add, sub, mul, div, maximum, minimum with numpy's broadcasting.
+
+    A Python or numpy scalar becomes a kernel constant (E8M15). An operand that repeats along the other's last
+    axes goes to a row kernel as a shared vector when the other is at hand in row order. Anything else is
+    stretched: straight into the other operand's order from the host, or, if a kernel computed it, by a
+    counted relayout.
+    """
+    where = _SYMBOL.get(name, name)
+    if is_scalar(b):
+        x = as_tensor(a, where=where)
+        value = reciprocal_constant(b, where) if name == "div" else constant(b, where)
+        return _with_constant(_SCALAR_RIGHT[name], x, -value if name == "sub" else value)
+    if is_scalar(a):
+        return _with_constant(_SCALAR_LEFT[name], as_tensor(b, where=where), constant(a, where))
+    x, y = _pair(a, b, where)
+    dtype = result_dtype(x.dtype, y.dtype)
+    shape = shapes.broadcast(x.shape, y.shape, where)
+    size = shapes.size_of(shape)
+    if size == 0:
+        return _known(x, 0.0, shape, dtype)
+    if x.size < size or y.size < size:
+        by_row = _by_row(name, x, y, size, shape)
+        if by_row is not None:
+            return _shaped(by_row, shape, dtype)
+    flat = shape or (1,)
+    return _shaped(
+        _call(name, x.broadcast_to(shape).reshape(flat), y.broadcast_to(shape).reshape(flat)), shape, dtype
+    )
+
+
+def _with_constant(kernel: str, x: Tensor, value: float) -> Tensor:
+    if x.size == 0:
+        return x
+    return _shaped(_call(kernel, x if x.ndim else x.reshape(1), value=value), x.shape, x.dtype)
+
+
+def _by_row(name: str, x: Tensor, y: Tensor, size: int, shape: Shape) -> Tensor | None:
+    """The row kernel's result if one operand is full and the other repeats along its last axes, else None."""
+    if name not in _ROW_KERNEL:
+        return None
+    if x.size < size and name in _COMMUTES:
+        x, y = y, x
+    if x.size < size:
+        return None
+    if y.size == 1:
+        y = y.reshape(1).broadcast_to(shape[-1:])
+    cols = shapes.trailing(y.shape, shape)
+    if cols is None or not x.rows_at_hand(size // cols, cols):
+        return None
+    return _call(_ROW_KERNEL[name], x.reshape(size // cols, cols), y.reshape(cols))
+
+
+def matmul(a: Any, b: Any) -> Tensor:
+    """Contract the last axis of both operands: `a @ b.T` in numpy terms.
+
+    (M, K) @ (N, K) -> (M, N). A 1-D operand is one row and its axis is absent from the result. Leading axes
+    are a batch and broadcast; a 2-D `b` is shared by all of `a`, whose leading axes then are just more rows.
+    Refused: different K, scalars. Raises Fault 0x10 for a NaN or Inf operand unless the policy is "count".
+    """
+    if is_scalar(a) or is_scalar(b):
+        raise Refusal("a matmul contracts an axis of both operands", where="@", got="a scalar", hint="use *")
+    x, y = _pair(a, b, "@")
+    if not x.ndim or not y.ndim:
+        raise Refusal("a matmul contracts an axis of both operands", where="@", got=f"{x.shape} @ {y.shape}")
+    depth = x.shape[-1]
+    if y.shape[-1] != depth:
+        numpy_style = y.ndim > 1 and y.shape[-2] == depth
+        raise Refusal(
+            "@ contracts the LAST axis of both operands, which have one length",
+            where="@",
+            got=f"{x.shape} @ {y.shape}",
+            hint="the right operand is stored [N][K]: pass it transposed, as b.T" if numpy_style else "",
+        )
+    dtype = result_dtype(x.dtype, y.dtype)
+    rows, cols = (x.shape[-2] if x.ndim > 1 else 1), (y.shape[-2] if y.ndim > 1 else 1)
+    batch = shapes.broadcast(x.shape[:-2], y.shape[:-2], "@")
+    shape = (*batch, *x.shape[-2:-1], *y.shape[-2:-1])
+    if shapes.size_of(shape) == 0 or depth == 0:
+        return _known(x, 0.0, shape, dtype)
+    x, y = x.reshape(*x.shape[:-2], rows, depth), y.reshape(*y.shape[:-2], cols, depth)
+    try:
+        return _shaped(_contract(x, y, batch), shape, dtype)
+    except Fault as fault:
+        if fault.code != NONFINITE_FAULT:
+            raise
+        explained = explain_nonfinite(fault, x, y)
+        if explained is fault:
+            raise
+        raise explained from fault
+
+
+def _contract(x: Tensor, y: Tensor, batch: Shape) -> Tensor:
+    """x (..., M, K) with y (..., N, K): one product where one operand is shared, a batch of products
+    otherwise."""
+    rows, depth = x.shape[-2:]
+    cols = y.shape[-2]
+    if shapes.size_of(y.shape[:-2]) == 1:
+        return _call("matmul", x.reshape(-1, depth), y.reshape(cols, depth))
+    if rows == 1 and shapes.size_of(x.shape[:-2]) == 1:
+        # One vector against a stack: the stack's rows are rows of one product, already in the result's order.
+        return _call("matmul", y.reshape(-1, depth), x.reshape(1, depth))
+    x3 = x.broadcast_to((*batch, rows, depth)).reshape(-1, rows, depth)
+    y3 = y.broadcast_to((*batch, cols, depth)).reshape(-1, cols, depth)
+    return _call("batched_matmul", x3, y3)
+
+
+def _row_form(x: Tensor, where: str) -> Tensor:
+    if not x.ndim:
+        raise Refusal("a row operator works along the last axis", where=where, got="a tensor without axes")
+    return x.reshape(shapes.size_of(x.shape[:-1]), x.shape[-1])
+
+
+def softmax(x: Tensor, axis: int = -1) -> Tensor:
+    """e^(x - max) / sum along one axis."""
+    if not x.ndim:
+        raise Refusal(
+            "a row operator works along the last axis", where="softmax", got="a tensor without axes"
+        )
+    (chosen,) = shapes.normalise_axes(axis, x.ndim, "softmax")
+    if x.size == 0:
+        return x
+    if chosen != x.ndim - 1:
+        order = (*(i for i in range(x.ndim) if i != chosen), chosen)
+        return softmax(x.transpose(*order)).transpose(*(order.index(i) for i in range(x.ndim)))
+    return _shaped(_call("softmax", _row_form(x, "softmax")), x.shape, x.dtype)
+
+
+def _row_vector(value: Any, x: Tensor, where: str) -> Tensor:
+    vector = _pair(x, value, where)[1]
+    if vector.shape != x.shape[-1:]:
+        raise Refusal(
+            "a norm's weight and bias have the length of the last axis",
+            where=where,
+            got=vector.shape,
+            limit=x.shape[-1:],
+        )
+    return vector
+
+
+def _epsilon(eps: Any, where: str) -> float:
+    if not is_scalar(eps):
+        raise Refusal("eps is a number", where=where, got=repr(eps))
+    return constant(eps, where)
+
+
+def rmsnorm(x: Tensor, w: Any, eps: float) -> Tensor:
+    """x / sqrt(mean(x^2) + eps) * w along the last axis."""
+    rows = _row_form(x, "rmsnorm")
+    weight = _row_vector(w, x, "rmsnorm weight")
+    dtype = result_dtype(x.dtype, weight.dtype)
+    if x.size == 0:
+        return _shaped(x, x.shape, dtype)
+    return _shaped(_call("rmsnorm", rows, weight, eps=_epsilon(eps, "rmsnorm eps")), x.shape, dtype)
+
+
+def layernorm(x: Tensor, w: Any, b: Any, eps: float) -> Tensor:
+    """(x - mean) / sqrt(var + eps) * w + b along the last axis."""
+    rows = _row_form(x, "layernorm")
+    weight, bias = _row_vector(w, x, "layernorm weight"), _row_vector(b, x, "layernorm bias")
+    dtype = result_dtype(x.dtype, weight.dtype, bias.dtype)
+    if x.size == 0:
+        return _shaped(x, x.shape, dtype)
+    return _shaped(_call("layernorm", rows, weight, bias, eps=_epsilon(eps, "layernorm eps")), x.shape, dtype)
+
+
+def reduce(name: str, x: Tensor, axis: Axis, keepdims: bool) -> Tensor:
+    """sum, max, min or mean over axes as numpy counts them; None is all of them, taken as one row.
+
+    Reduced axes that are not last are moved there first. Over no element a sum is 0 and a mean NaN; max and
+    min are refused.
+    """
+    axes = shapes.normalise_axes(axis, x.ndim, name)
+    kept = tuple(i for i in range(x.ndim) if i not in axes)
+    shape = tuple(1 if i in axes else n for i, n in enumerate(x.shape) if keepdims or i not in axes)
+    length = shapes.size_of(tuple(x.shape[i] for i in axes))
+    rows = shapes.size_of(tuple(x.shape[i] for i in kept))
+    if rows == 0:
+        return _known(x, 0.0, shape, x.dtype)
+    if length == 0:
+        if name in ("max", "min"):
+            raise Refusal(
+                f"{name} needs at least one element", where=name, got=f"shape {x.shape}, axes {axes}"
+            )
+        return _known(x, 0.0 if name == "sum" else np.nan, shape, x.dtype)
+    if length == 1:
+        return Tensor(x.storage, shape, x.dtype)
+    moved = x.transpose(*kept, *axes) if x.ndim else x
+    return _shaped(_call(f"row_{name}", moved.reshape(rows, length)), shape, x.dtype)

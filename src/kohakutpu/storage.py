@@ -1,0 +1,208 @@
+"""Where the values of a tensor are: a host copy, materialisations on a device, or a recipe from another
+storage.
+
+Decides: when values are packed, uploaded, read back and dropped, and counts every trip. It must not know
+shapes, operators or why a kernel wants a layout.
+
+Values are immutable, so host copy and materialisations never disagree. A storage that began on the host can
+always be rebuilt; one that a kernel wrote (`device_born`) exists only in the layout the kernel chose until
+somebody reads it. Sending a device-born value back in another order is a relayout: counted in `relayouts` and
+`relayout_bytes` (bytes read plus bytes written).
+"""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from kohakuaccel.diagnostics import OutOfMemory, Refusal
+from kohakutpu.layouts import Layout, OperandPack, RowMajor
+
+if TYPE_CHECKING:
+    from kohakutpu.device import Buffer, Device
+
+Half = NDArray[np.float16]
+
+_live: weakref.WeakSet[Storage] = weakref.WeakSet()
+_pinned: set[Storage] = set()
+
+
+def canonical(layout: Layout) -> Layout:
+    """One key for layouts with the same bytes: unpadded row-major orders differ only in how rows are
+    counted."""
+    if isinstance(layout, RowMajor) and layout.pitch == layout.cols:
+        return RowMajor(1, layout.size, layout.size)
+    return layout
+
+
+class Storage:
+    """`size` FP16 values of one device in logical (row-major) order, wherever they are.
+
+    host: the values with any shape and strides whose C order is the logical order, or None while they are
+    only on the device. derive: computes `host` on first need from other storages.
+    """
+
+    __slots__ = (
+        "__weakref__",
+        "_buffers",
+        "_derive",
+        "_host",
+        "_tolerated",
+        "device",
+        "device_born",
+        "expansions",
+        "size",
+    )
+
+    def __init__(
+        self,
+        device: Device,
+        size: int,
+        *,
+        host: Half | None = None,
+        derive: Callable[[], Half] | None = None,
+        device_born: bool = False,
+    ) -> None:
+        self.device = device
+        self.size = size
+        self.device_born = device_born
+        self.expansions: dict[Any, Storage] = {}  # broadcast forms of this value, by target shape
+        self._host = host
+        self._derive = derive
+        self._buffers: dict[Layout, Buffer] = {}
+        # Quantised forms made under the "count" policy from values with NaN or Inf: not to be reused under
+        # "raise".
+        self._tolerated: set[Layout] = set()
+        _live.add(self)
+
+    @classmethod
+    def on_device(cls, device: Device, size: int, layout: Layout, buffer: Buffer) -> Storage:
+        """Values that a kernel wrote into `buffer` in `layout`."""
+        if layout.size != size:
+            raise Refusal(
+                "a layout covers the tensor it holds",
+                where=str(layout),
+                got=f"{size} elements",
+                limit=layout.size,
+            )
+        made = cls(device, size, device_born=True)
+        made._buffers[canonical(layout)] = buffer
+        return made
+
+    @property
+    def layouts(self) -> tuple[Layout, ...]:
+        """Canonical layouts already on the device."""
+        return tuple(self._buffers)
+
+    @property
+    def on_host(self) -> bool:
+        return self._host is not None
+
+    @property
+    def resident_bytes(self) -> int:
+        """Bytes of device memory that this storage's materialisations take."""
+        return sum(layout.nbytes for layout in self._buffers)
+
+    def host(self) -> Half:
+        """The values on the host, read back on first need and then kept. Any strides; C order is logical
+        order."""
+        if self._host is None:
+            if self._derive is not None:
+                made = self._derive()
+                self._derive = None
+            else:
+                layout, buffer = next(iter(self._buffers.items()))
+                made = layout.unpack(self.device.download(buffer, layout.nbytes))
+            made.setflags(write=False)
+            self._host = made
+        return self._host
+
+    def buffer(self, layout: Layout) -> Buffer:
+        """The values on the device in `layout`: found, or packed from the host copy and uploaded.
+
+        OutOfMemory is retried once after dropping cached materialisations of this device. A Fault of the
+        quantising upload leaves the values and every other materialisation as they were.
+        """
+        key = canonical(layout)
+        found = self._buffers.get(key)
+        if found is not None and not (key in self._tolerated and self.device.nonfinite == "raise"):
+            return found
+        if layout.size != self.size:
+            raise Refusal(
+                "a layout covers the tensor it holds",
+                where=str(layout),
+                got=f"{self.size} elements",
+                limit=layout.size,
+            )
+        counters = self.device.counters
+        before = counters.bytes_from_device
+        host = self.host()
+        data = layout.pack(np.ascontiguousarray(host).reshape(-1))
+        made = self._allocate(layout.nbytes)
+        quantise = layout.side if isinstance(layout, OperandPack) and layout.preq else None
+        self.device.upload(made, data, quantise)
+        if quantise and self.device.nonfinite == "count" and self.first_nonfinite() is not None:
+            self._tolerated.add(key)
+        if self.device_born:
+            counters.relayouts += 1
+            counters.relayout_bytes += counters.bytes_from_device - before + data.nbytes
+        self._buffers[key] = made
+        return made
+
+    def _allocate(self, nbytes: int) -> Buffer:
+        try:
+            return self.device.alloc(nbytes)
+        except OutOfMemory:
+            if not evict(self.device):
+                raise
+        return self.device.alloc(nbytes)
+
+    def first_nonfinite(self) -> tuple[int, float] | None:
+        """Flat logical index and value of the first NaN or Inf, or None. Reads the value back if it must."""
+        flat = np.ascontiguousarray(self.host()).reshape(-1)
+        bad = (flat.view(np.uint16) & 0x7C00) == 0x7C00
+        first = int(np.argmax(bad)) if bad.size else 0
+        return (first, float(flat[first])) if bad.size and bad[first] else None
+
+    def evict(self) -> int:
+        """Drop materialisations that can be rebuilt and are not pinned; bytes given up. Kernels that are
+        using a buffer keep it alive themselves."""
+        if self in _pinned:
+            return 0
+        self.expansions.clear()
+        keep = 0 if self._host is not None or self._derive is not None else 1
+        dropped = list(self._buffers)[keep:]
+        freed = sum(layout.nbytes for layout in dropped)
+        for layout in dropped:
+            del self._buffers[layout]
+            self._tolerated.discard(layout)
+        return freed
+
+    def pin(self) -> None:
+        _pinned.add(self)
+
+    def unpin(self) -> None:
+        _pinned.discard(self)
+
+    @property
+    def pinned(self) -> bool:
+        return self in _pinned
+
+
+def evict(device: Device) -> int:
+    """Drop every cached materialisation of `device` that can be rebuilt and is not pinned; bytes given up."""
+    return sum(storage.evict() for storage in list(_live) if storage.device is device)
+
+
+def resident(device: Device) -> dict[str, int]:
+    """What the tensors of `device` hold in its memory: bytes in all, bytes pinned, number of storages."""
+    held = [storage for storage in list(_live) if storage.device is device and storage.layouts]
+    return {
+        "resident_tensors": len(held),
+        "resident_bytes": sum(storage.resident_bytes for storage in held),
+        "pinned_bytes": sum(storage.resident_bytes for storage in held if storage.pinned),
+    }
