@@ -41,8 +41,10 @@ def stats() -> Mapping[str, object]:
 
 
 def smoke(machine: Machine) -> tuple[bool, str]:
-    """An integer matmul that the formats hold exactly: with a 15 in every block of 32 the block's scale is 1/4,
-    every value of -15..15 is a whole number of quarters (datasheet 2.2), and every sum is below 2**15."""
+    """An integer matmul that the formats hold exactly: with a 15 in every block of 32 the block's scale
+    is 1/4, every value of -15..15 is a whole number of quarters (datasheet 2.2), and every sum is below
+    2**15.
+    """
     import numpy as np
 
     from kohakutpu import api
