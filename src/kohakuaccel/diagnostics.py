@@ -6,8 +6,18 @@ a person can read them in one sentence: "<where>: <what> is <got>; the limit is 
 
 from __future__ import annotations
 
+import difflib
 from collections.abc import Iterable
 from dataclasses import dataclass
+
+
+def did_you_mean(name: str, known: Iterable[object]) -> str:
+    """The end of an error about an unknown name: what is close to it, else what is known."""
+    names = sorted(str(k) for k in known)
+    close = difflib.get_close_matches(name, names, n=1)
+    if close:
+        return f"; did you mean {close[0]!r}?"
+    return f"; known: {', '.join(names)}" if names else ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,8 +16,8 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any, cast
 
-from kohakuaccel.diagnostics import DefinitionError
-from kohakuaccel.machine.model import Machine, Memory, Mesh, Port, Unit, Values, did_you_mean
+from kohakuaccel.diagnostics import DefinitionError, did_you_mean
+from kohakuaccel.machine.model import Machine, Memory, Mesh, Port, Unit, Values
 
 Table = Mapping[str, Any]
 _MACHINE_KEYS = ("name", "family", "description", "links", "profile", "mesh", "params", "features", "timing")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import hashlib
 import json
 from collections.abc import Iterator, Mapping
@@ -12,6 +11,8 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
+
+from kohakuaccel.diagnostics import did_you_mean
 
 if TYPE_CHECKING:
     from kohakuaccel.machine.describe import Family
@@ -83,15 +84,6 @@ class Values(Generic[V]):
 
     def docs(self) -> dict[str, str]:
         return dict(self._docs)
-
-
-def did_you_mean(name: str, known: Any) -> str:
-    """ "; did you mean 'x'?" when something known is close, else the list of what is known."""
-    names = sorted(str(k) for k in known)
-    close = difflib.get_close_matches(name, names, n=1)
-    if close:
-        return f"; did you mean {close[0]!r}?"
-    return f"; known: {', '.join(names)}" if names else ""
 
 
 @dataclass(frozen=True, slots=True)

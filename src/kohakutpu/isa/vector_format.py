@@ -1,0 +1,469 @@
+"""The vector core's envelopes and 32-bit words (datasheet 6.1 to 6.3), their opcodes and their text.
+
+Text follows the datasheet's examples: `VFMA v3,v1,S4,v2`, `VMUL v5,v5,v6 ?P2` (where P2 is set; `?!P2`
+where clear), `VLD v3,A2+8 FP16`, `VDRAIN A3,64 -> (2,1) buf 0 ack`, `VSETI S4,0x3f8000`. A leading `+` marks
+a word whose unused selectors are K0, as a non-head word of a chain needs them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from enum import IntEnum
+
+import numpy as np
+from numpy.typing import NDArray
+
+from kohakuaccel.diagnostics import EncodingRefusal
+from kohakuaccel.isa import Field, Format, InstructionSet
+from kohakuaccel.isa.format import words_to_int
+from kohakuaccel.isa.instructions import Operand, Row, Syntax, source_lines
+
+# Envelopes: CU_INST payloads.
+ENV_IMEM, ENV_DESC, ENV_RUN = 1, 2, 3
+IMEM = Format(
+    "IMEM",
+    256,
+    [Field("addr", (251, 243), doc="program memory word"), Field("word", (31, 0), style="x")],
+    {(255, 252): ENV_IMEM, (242, 32): 0},
+)
+DESC = Format(
+    "DESC",
+    256,
+    [
+        Field("ad", (251, 249), doc="descriptor"),
+        Field("fld", (248, 246), values=range(5), doc="0 base, 1..4 dimension 0..3"),
+        Field("value", (68, 63), (245, 212), style="x", doc="base, or stride << 16 | bound"),
+    ],
+    {(255, 252): ENV_DESC, (211, 69): 0, (62, 0): 0},
+)
+RUN = Format("RUN", 256, [Field("pc", (251, 243))], {(255, 252): ENV_RUN, (242, 0): 0})
+ENVELOPES = InstructionSet("vector envelope", (255, 252), {"IMEM": IMEM, "DESC": DESC, "RUN": RUN})
+# The value of DESC fields 1..4.
+DIMENSION = Format(
+    "DIMENSION", 34, [Field("stride", (33, 16), signed=True), Field("bound", (15, 0), doc="0 reads as 1")]
+)
+
+
+class OP(IntEnum):
+    """Opcodes, bits 31:27."""
+
+    VMOV = 0x00
+    VNEG = 0x01
+    VABS = 0x02
+    VADD = 0x03
+    VSUB = 0x04
+    VMUL = 0x05
+    VFMA = 0x06
+    VFNMA = 0x07
+    VMAX = 0x08
+    VMIN = 0x09
+    VSEL = 0x0A
+    VCMPLT = 0x0B
+    VCMPGT = 0x0C
+    VCMPEQ = 0x0D
+    VEXP2 = 0x0E
+    VLOG2 = 0x0F
+    VINV = 0x10
+    VRSQRT = 0x11
+    VCVT = 0x12
+    VRED = 0x13
+    VLD = 0x14
+    VST = 0x15
+    VBCAST = 0x16
+    VSHUF = 0x17
+    VSETVL = 0x18
+    VSETMODE = 0x19
+    VSETI = 0x1A
+    VLOOP = 0x1B
+    VBAR = 0x1C
+    VFILL = 0x1D
+    VDRAIN = 0x1E
+    VHALT = 0x1F
+
+
+class SRC(IntEnum):
+    """Source selectors."""
+
+    V = 0
+    S = 1
+    C = 2
+    K = 3
+
+
+class MODE(IntEnum):
+    """Chain modes of VSETMODE."""
+
+    FLAT = 0
+    D2 = 1
+    D4 = 2
+    TREE = 3
+
+
+class DTYPE(IntEnum):
+    """Memory types of VLD, VST, VCVT."""
+
+    FP16 = 1
+    FP32 = 2
+
+
+class RED(IntEnum):
+    """Kinds of VRED."""
+
+    SUM = 0
+    MAX = 1
+    MIN = 2
+    SUMSQ = 3
+    DOT = 4
+    EXPSUM = 5
+    ANY = 6
+    ALL = 7
+
+
+class FAULT(IntEnum):
+    """Fault codes (datasheet 6.3)."""
+
+    F_DTYPE = 1
+    F_VSRC = 2
+    F_CHAIN = 3
+    F_OPCODE = 4
+    F_LEN = 5
+    F_LOOP = 6
+    F_VL = 7
+    F_REDVL = 8
+    F_CUDATA = 9
+    F_NONFIN = 10
+
+
+# Which sources an ALU operation reads, in the order its text lists them (datasheet 6.3: ADD and SUB use vc).
+ALU_SOURCES: dict[OP, str] = {
+    **dict.fromkeys((OP.VMOV, OP.VNEG, OP.VABS, OP.VEXP2, OP.VLOG2, OP.VINV, OP.VRSQRT), "a"),
+    **dict.fromkeys((OP.VADD, OP.VSUB), "ac"),
+    **dict.fromkeys((OP.VMUL, OP.VMAX, OP.VMIN, OP.VCMPLT, OP.VCMPGT, OP.VCMPEQ), "ab"),
+    **dict.fromkeys((OP.VFMA, OP.VFNMA, OP.VSEL), "abc"),
+}
+COMPARES = (OP.VCMPLT, OP.VCMPGT, OP.VCMPEQ)
+_VALUES = {e: {m.name: m.value for m in e} for e in (MODE, DTYPE, RED)}
+
+
+def _named(kind: type[IntEnum]) -> dict[str, int]:
+    return _VALUES[kind]
+
+
+def _alu(op: OP) -> Format:
+    selectors = [Field(f"s{s}", (26 - 2 * i, 25 - 2 * i)) for i, s in enumerate("abc")]
+    registers = [Field(f"v{s}", (20 - 4 * i, 17 - 4 * i)) for i, s in enumerate("dabc")]
+    masks = [
+        Field("pr", (4, 3)),
+        Field("pm", (2, 1), values=range(3), doc="0 all, 1 where P set, 2 where clear"),
+    ]
+    return Format(op.name, 32, [*selectors, *registers, *masks], {(31, 27): op, 0: 0})
+
+
+def _memory(op: OP) -> Format:
+    fields = [
+        Field("dtype", (26, 24), values=_named(DTYPE), default=1),
+        Field("ad", (23, 21)),
+        Field("vd", (20, 17)),
+        Field("off", (13, 0), signed=True, doc="L1 words"),
+    ]
+    return Format(op.name, 32, fields, {(31, 27): op, (16, 14): 0})
+
+
+def _transfer(op: OP) -> Format:
+    fields = [Field("ad", (23, 21)), Field("off", (13, 0), values=range(512), doc="first L1 word")]
+    return Format(op.name, 32, fields, {(31, 27): op, (26, 24): 0, (20, 14): 0})
+
+
+def _word(op: OP, *fields: Field) -> Format:
+    """A format whose remaining bits are zero."""
+    used = {bit for f in fields for hi, lo in f.slices for bit in range(lo, hi + 1)}
+    zeros: dict[tuple[int, int] | int, int] = {bit: 0 for bit in range(27) if bit not in used}
+    return Format(op.name, 32, fields, {(31, 27): op, **zeros})
+
+
+_VD, _VA, _VB = Field("vd", (20, 17)), Field("va", (16, 13)), Field("vb", (12, 9))
+_FORMATS: dict[str, Format] = {op.name: _alu(op) for op in ALU_SOURCES}
+_FORMATS |= {
+    "VCVT": _word(OP.VCVT, Field("dtype", (26, 24), values=_named(DTYPE), default=1), _VD, _VA),
+    "VRED": _word(OP.VRED, _VD, _VA, _VB, Field("kind", (7, 5), values=_named(RED)), Field("pr", (4, 3))),
+    "VLD": _memory(OP.VLD),
+    "VST": _memory(OP.VST),
+    "VBCAST": _word(OP.VBCAST, Field("sa", (26, 25)), _VD, _VA),
+    "VSHUF": _word(OP.VSHUF, _VD, _VA, _VB),
+    "VSETVL": _word(OP.VSETVL, _VA),
+    "VSETMODE": _word(OP.VSETMODE, Field("mode", (14, 13), values=_named(MODE))),
+    "VSETI": _word(OP.VSETI, Field("sa", (26, 25)), _VD),
+    "VLOOP": _word(OP.VLOOP, _VA, Field("body", (12, 9), values=range(1, 16), default=1, doc="words")),
+    "VBAR": _word(OP.VBAR),
+    "VFILL": _transfer(OP.VFILL),
+    "VDRAIN": _transfer(OP.VDRAIN),
+    "VDRAIN_NODE": Format(
+        "VDRAIN_NODE",
+        32,
+        [
+            Field("ack", 25),
+            Field("ad", (23, 21)),
+            Field("dst_x", (20, 17)),
+            Field("dst_y", (16, 13)),
+            Field("buf", (12, 9)),
+            Field("word", (8, 0), doc="first L1 word"),
+        ],
+        {(31, 27): OP.VDRAIN, 26: 0, 24: 1},
+    ),
+    "VHALT": _word(OP.VHALT),
+}
+
+
+def _source(which: str) -> Operand:
+    select, register = f"s{which}", f"v{which}"
+
+    def show(row: Row) -> tuple[str, tuple[str, ...]]:
+        letter = "vSCK"[row[select]]
+        number = "" if letter == "C" and row[register] == 0 else str(row[register])
+        return letter + number, (select, register)
+
+    def read(text: str) -> dict[str, int]:
+        return {select: "vSCK".index(text[0]), register: int(text[1:] or 0)}
+
+    return Operand(r"[vSK]\d+|C\d*", show, read)
+
+
+def _mask(always: bool) -> Operand:
+    """The predicate of an ALU word; `always`: the predicate register is shown elsewhere (compares)."""
+
+    def show(row: Row) -> tuple[str, tuple[str, ...]]:
+        if row["pm"] == 0:
+            return "", ("pm",) if always or row["pr"] else ("pm", "pr")
+        return f" ?{'!' if row['pm'] == 2 else ''}P{row['pr']}", ("pm", "pr")
+
+    def read(text: str) -> dict[str, int]:
+        text = text.strip()
+        if not text:
+            return {"pm": 0}
+        return {"pm": 2 if "!" in text else 1, "pr": int(text[text.index("P") + 1 :])}
+
+    return Operand(r"(?:\s+\?!?P\d+)?", show, read)
+
+
+def _ack_operand() -> Operand:
+    def show(row: Row) -> tuple[str, tuple[str, ...]]:
+        return " ack" if row["ack"] else "", ("ack",)
+
+    return Operand(r"(?:\s+ack)?", show, lambda text: {"ack": int(bool(text.strip()))})
+
+
+def _alu_syntax(op: OP) -> list[Syntax]:
+    sources = ALU_SOURCES[op]
+    listed = ",".join(f"{{{s}}}" for s in sources)
+    target = "P{pr}" if op in COMPARES else "v{vd}"
+    mask = "{cmask}" if op in COMPARES else "{mask}"
+    unused = [s for s in "abc" if s not in sources]
+    chained: dict[str, int | str] = {f"s{s}": int(SRC.K) for s in unused}
+    plain = Syntax(f"{op.name} {target},{listed}{mask}")
+    return [plain, Syntax(f"+ {op.name} {target},{listed}{mask}", chained)] if unused else [plain]
+
+
+_REDUCTIONS = [
+    *(Syntax(f"VRED S{{vd}},v{{va}},{k}", {"kind": RED[k].value}) for k in ("SUM", "MAX", "MIN")),
+    Syntax("VRED S{vd},v{va},SUMSQ", {"kind": RED.SUMSQ, "vb": "va"}),
+    Syntax("VRED S{vd},v{va},v{vb},DOT", {"kind": RED.DOT}),
+    Syntax("VRED S{vd},v{va},EXPSUM->v{vb}", {"kind": RED.EXPSUM}),
+    *(Syntax(f"VRED S{{vd}},P{{pr}},{k}", {"kind": RED[k].value}) for k in ("ANY", "ALL")),
+]
+_SYNTAX: dict[str, Sequence[Syntax]] = {op.name: _alu_syntax(op) for op in ALU_SOURCES}
+_SYNTAX |= {
+    "VCVT": [Syntax("VCVT v{vd},v{va} {dtype}")],
+    "VRED": _REDUCTIONS,
+    "VLD": [Syntax("VLD v{vd},A{ad}{off:+} {dtype}")],
+    "VST": [Syntax("VST v{vd},A{ad}{off:+} {dtype}")],
+    "VBCAST": [Syntax("VBCAST v{vd},S{va}", {"sa": SRC.S}), Syntax("VBCAST S{vd},v{va}")],
+    "VSHUF": [Syntax("VSHUF v{vd},v{va},S{vb}")],
+    "VSETVL": [Syntax("VSETVL S{va}")],
+    "VSETMODE": [Syntax("VSETMODE {mode}")],
+    "VSETI": [Syntax("VSETI K3", {"sa": SRC.K}), Syntax("VSETI S{vd}")],
+    "VLOOP": [Syntax("VLOOP S{va},{body}")],
+    "VFILL": [Syntax("VFILL A{ad},{off}")],
+    "VDRAIN": [Syntax("VDRAIN A{ad},{off}")],
+    "VDRAIN_NODE": [Syntax("VDRAIN A{ad},{word} -> ({dst_x},{dst_y}) buf {buf}{ack_}")],
+}
+WORDS = InstructionSet(
+    "vector",
+    (31, 27),
+    _FORMATS,
+    _SYNTAX,
+    {
+        **{s: _source(s) for s in "abc"},
+        "mask": _mask(always=False),
+        "cmask": _mask(always=True),
+        "ack_": _ack_operand(),
+    },
+)
+IMMEDIATE_BITS = 24
+
+
+def is_seti(word: int) -> bool:
+    """Whether the word after this one is its immediate."""
+    return word >> 27 == OP.VSETI
+
+
+def listing(words: Iterable[int] | NDArray[np.uint32]) -> list[tuple[int, str]]:
+    """(program counter, text) per instruction; a VSETI and its immediate are one."""
+    code = [int(w) for w in words]
+    lines: list[tuple[int, str]] = []
+    pc = 0
+    while pc < len(code):
+        text = WORDS.text(code[pc])
+        if is_seti(code[pc]) and not text.startswith(".word"):
+            if pc + 1 < len(code) and code[pc + 1] >> IMMEDIATE_BITS == 0:
+                head, blank, extras = text.partition(" ")
+                target, _, extras = extras.partition(" ")
+                tail = f" {extras}" if extras else ""
+                lines.append((pc, f"{head}{blank}{target},{code[pc + 1]:#x}{tail}"))
+            else:
+                lines.append((pc, f".word {code[pc]:#010x}"))
+                if pc + 1 < len(code):
+                    lines.append((pc + 1, f".word {code[pc + 1]:#010x}"))
+            pc += 2
+            continue
+        lines.append((pc, text))
+        pc += 1
+    return lines
+
+
+def disassemble(words: Iterable[int] | NDArray[np.uint32]) -> str:
+    """Words as text, an instruction a line; assemble gives the same words back, whatever they are."""
+    return "\n".join(text for _, text in listing(words))
+
+
+def assemble(source: str) -> list[int]:
+    """Words of a text; `;` and `#` open comments, blank lines are free. Raises EncodingRefusal."""
+    words: list[int] = []
+    for line in source_lines(source):
+        if line.split()[0] != "VSETI":
+            words.append(WORDS.parse(line))
+            continue
+        head, comma, rest = line.partition(",")
+        value, _, extras = rest.strip().partition(" ")
+        try:
+            number = int(value, 0)
+        except ValueError:
+            number = -1
+        if not comma or not 0 <= number < 1 << IMMEDIATE_BITS:
+            raise EncodingRefusal(
+                "VSETI takes a register and a constant",
+                where="vector.VSETI",
+                got=repr(line),
+                limit=f"0..{(1 << IMMEDIATE_BITS) - 1:#x}",
+                hint="write VSETI S4,0x3f8000",
+            )
+        words += [WORDS.parse(f"{head} {extras}".strip()), number]
+    return words
+
+
+def seti(register: int, value: int, *, constant: bool = False) -> list[int]:
+    """The two words that load a 24-bit code into S[register], or into K3."""
+    if not 0 <= value < 1 << IMMEDIATE_BITS:
+        raise EncodingRefusal(
+            "value does not fit the field", where="VSETI.value", got=value, limit="24 bits unsigned"
+        )
+    head = WORDS.encode("VSETI", sa=SRC.K) if constant else WORDS.encode("VSETI", vd=register)
+    return [head, value]
+
+
+def dimension(stride: int, bound: int) -> int:
+    """The value of DESC fields 1..4. stride in L1 words (VLD, VST) or bytes (VFILL, VDRAIN)."""
+    return DIMENSION.encode(stride=stride, bound=bound)
+
+
+def node_record(
+    granule: int, ack: tuple[int, int] = (0, 0), mesh: int = 0, final: tuple[int, int] = (0, 0)
+) -> int:
+    """The base of a descriptor used by a VDRAIN to a node (datasheet 6.3); coordinates are (x, y)."""
+    return NODE_RECORD.encode(
+        granule=granule, ack_x=ack[0], ack_y=ack[1], mesh=mesh, final_x=final[0], final_y=final[1]
+    )
+
+
+NODE_RECORD = Format(
+    "NODE_RECORD",
+    40,
+    [
+        Field("granule", (15, 0)),
+        Field("ack_y", (23, 20)),
+        Field("ack_x", (19, 16)),
+        Field("mesh", (25, 24)),
+        Field("final_y", (33, 30)),
+        Field("final_x", (29, 26)),
+    ],
+    {(39, 34): 0},
+)
+
+
+def decode_envelopes(payloads: NDArray[np.uint64]) -> NDArray[np.int64]:
+    """Envelopes uint64[n, 4] as int64[n, 4]: op, a, b, value.
+
+    IMEM: a = address, value = word; DESC: a = descriptor, b = field, value = 40 bits; RUN: a = pc.
+    Tolerant as the core is: bits an envelope does not use are not looked at, an unknown op keeps its number.
+    """
+    payloads = np.asarray(payloads, np.uint64)
+    rows = np.zeros((len(payloads), 4), np.int64)
+    rows[:, 0] = (payloads[:, 3] >> np.uint64(60)).astype(np.int64)
+    for code, fmt, names in (
+        (ENV_IMEM, IMEM, ("addr", None, "word")),
+        (ENV_DESC, DESC, ("ad", "fld", "value")),
+        (ENV_RUN, RUN, ("pc", None, None)),
+    ):
+        mine = np.flatnonzero(rows[:, 0] == code)
+        if len(mine) == 0:
+            continue
+        words = payloads[mine]
+        for column, name in enumerate(names, 1):
+            if name is None:
+                continue
+            value = np.zeros(len(mine), np.uint64)
+            for word, shift, size, at in fmt[name].parts():
+                piece = (words[:, word] >> np.uint64(shift)) & np.uint64((1 << size) - 1)
+                value |= piece << np.uint64(at)
+            rows[mine, column] = value.view(np.int64)
+    return rows
+
+
+def encode_envelopes(rows: NDArray[np.int64]) -> NDArray[np.uint64]:
+    """The reverse of decode_envelopes, range-checked. Raises EncodingRefusal."""
+    rows = np.asarray(rows, np.int64).reshape(-1, 4)
+    out = np.zeros((len(rows), 4), np.uint64)
+    known = np.isin(rows[:, 0], (ENV_IMEM, ENV_DESC, ENV_RUN))
+    if not known.all():
+        row = int((~known).argmax())
+        raise EncodingRefusal(
+            "no such envelope", where=f"vector envelope[{row}]", got=int(rows[row, 0]), limit="1..3"
+        )
+    for code, fmt, names in (
+        (ENV_IMEM, IMEM, {"addr": 1, "word": 3}),
+        (ENV_DESC, DESC, {"ad": 1, "fld": 2, "value": 3}),
+        (ENV_RUN, RUN, {"pc": 1}),
+    ):
+        mine = np.flatnonzero(rows[:, 0] == code)
+        if len(mine):
+            columns = {name: rows[mine, column] for name, column in names.items()}
+            out[mine] = fmt.encode_table(len(mine), **columns)
+    return out
+
+
+def envelope_text(payload: int | NDArray[np.uint64]) -> str:
+    """One envelope as text, for example `DESC A2.base 0x1000` or `IMEM 5: VHALT`."""
+    number = payload if isinstance(payload, int) else words_to_int(payload)
+    name = ENVELOPES.find(number)
+    if name is None:
+        return f".payload {number:064x}"
+    row = ENVELOPES.formats[name].decode(number)
+    if name == "IMEM":
+        return f"IMEM {row['addr']}: {WORDS.text(row['word'])}"
+    if name == "RUN":
+        return f"RUN {row['pc']}"
+    if row["fld"] == 0:
+        return f"DESC A{row['ad']}.base {row['value']:#x}"
+    if row["fld"] > 4 or row["value"] >> DIMENSION.width:
+        return f".payload {number:064x}"
+    dim = DIMENSION.decode(row["value"])
+    return f"DESC A{row['ad']}.dim{row['fld'] - 1} stride {dim['stride']} bound {dim['bound']}"
