@@ -6,7 +6,7 @@ or byte order. Every operator is a kernel of `kohakutpu.kernels`.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -159,7 +159,7 @@ def reset_stats(device: Device | None = None) -> None:
 
 
 @contextmanager
-def nonfinite(policy: Literal["raise", "count"], device: Device | None = None) -> Iterator[None]:
+def nonfinite(policy: Literal["raise", "count"], device: Device | None = None) -> Generator[None]:
     """What the matmul quantiser does with NaN and Inf inside the block (datasheet 2.2).
 
     "raise" (the default everywhere): Fault 0x10. "count": Inf reads as 65536, NaN as (1024+f)*64, and

@@ -29,10 +29,10 @@ _E8M15_OVERFLOWS = math.ldexp(2.0 - 2.0**-16, 127)  # the tie above the largest 
 _E8M15_MIN = math.ldexp(1.0, -126)
 
 
-def shown_dtype(dtype: DTypeLike) -> Shown:
+def shown_dtype(dtype: np.dtype[Any]) -> Shown:
     """The dtype that a tensor made from `dtype` data shows: float32 stays float32, everything else is
     float16."""
-    return SINGLE if np.dtype(dtype) == SINGLE else HALF
+    return SINGLE if dtype.kind == "f" and dtype.itemsize == 4 else HALF  # in any byte order
 
 
 def asked_dtype(dtype: DTypeLike) -> Shown:
@@ -123,7 +123,8 @@ def to_half(value: Any, *, overflow: Overflow = "refuse", where: str = "tensor")
 def _settle_overflow(
     array: NDArray[Any], half: Half, infinite: NDArray[np.bool_], rule: Overflow, where: str
 ) -> None:
-    finite = infinite if array.dtype.kind in "iub" else infinite & ~np.isinf(array)
+    with np.errstate(invalid="ignore"):  # ml_dtypes flags NaN here
+        finite = infinite if array.dtype.kind in "iub" else infinite & ~np.isinf(array)
     if rule == "inf" or not finite.any():
         return
     if rule == "saturate":

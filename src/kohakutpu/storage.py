@@ -144,7 +144,11 @@ class Storage:
         data = layout.pack(np.ascontiguousarray(host).reshape(-1))
         made = self._allocate(layout.nbytes)
         quantise = layout.side if isinstance(layout, OperandPack) and layout.preq else None
-        self.device.upload(made, data, quantise)
+        try:
+            self.device.upload(made, data, quantise)
+        except BaseException:
+            made.free()  # a caller that keeps the exception would keep it alive
+            raise
         if quantise and self.device.nonfinite == "count" and self.first_nonfinite() is not None:
             self._tolerated.add(key)
         if self.device_born:
