@@ -208,10 +208,11 @@ def test_vector_memory() -> None:
     for payload in enc.vector_program(words, descs=descs):
         unit.execute(payload)
     assert [memory.load(0x1000 + 32 * i) for i in range(8)] == [memory.load(32 * i) for i in range(8)]
-    words = [enc.vfill(0, 0), enc.vld(1, 1), enc.VHALT]
+    *load, run = enc.vector_program([enc.vfill(0, 0), enc.vld(1, 1), enc.VHALT], descs=descs)
+    for payload in load:
+        unit.execute(payload)
     with pytest.raises(Raised, match="VFILL_PENDING"):
-        for payload in enc.vector_program(words, descs=descs):
-            unit.execute(payload)
+        unit.execute(run)
 
 
 def test_machine_round() -> None:

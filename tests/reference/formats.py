@@ -50,7 +50,7 @@ def add_exact(a: int, ea: int, b: int, eb: int) -> tuple[int, int]:
 
 
 def fp16_encode(sign: int, m: int, e: int) -> tuple[int, bool]:
-    """RNE of m * 2**e to FP16 with subnormals, never Inf: the code, and whether |x| > 65504 before rounding."""
+    """RNE of m * 2**e to FP16 with subnormals, never Inf; and whether |x| > 65504 before rounding."""
     if m == 0:
         return sign << 15, False
     beyond = (m << e) > 65504 if e >= 0 else m > 65504 << -e

@@ -1,8 +1,8 @@
-"""The whole machine behind its bus (datasheet 3.1, 4, 7): memory windows, dispatch agents, control engines.
+"""The whole machine behind its bus (datasheet 3.1, 4, 7): memory, dispatch agents, control engines.
 
-Everything happens at once and in program order: a kicked program runs to its end inside the KICK write. That is
-one legal interleaving of the machine, so it gives the final memory of any program without races. It must not know
-the host library; it takes the writes a host made and nothing else.
+Everything happens at once and in program order: a kicked program runs to its end inside the KICK write. That
+is one legal interleaving of the machine, so it gives the final memory of any program without races. It must
+not know the host library; it takes the writes a host made and nothing else.
 """
 
 from __future__ import annotations

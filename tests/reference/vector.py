@@ -109,7 +109,7 @@ class VectorCore:
     # --- envelopes (6.1) ---
 
     def execute(self, payload: int) -> tuple[int, list[Burst]]:
-        """Execute one payload to retirement: result word (0: the time of a RUN is not modelled) and bursts."""
+        """Execute one payload to retirement: result word (0: a RUN's time is not modelled) and bursts."""
         op = bits(payload, 255, 252)
         self.sent = []
         fault: UnitFault | None = None
@@ -186,6 +186,7 @@ class VectorCore:
             raise UnitFault(F_OPCODE)
         words = self.imem[pc : pc + DEPTH[self.mode]]
         for i, word in enumerate(words):
+            self.pc = pc + i
             if word >> 27 > LAST_ALU:
                 raise UnitFault(F_OPCODE)
             selectors = (bits(word, 26, 25), bits(word, 24, 23), bits(word, 22, 21))
@@ -193,6 +194,7 @@ class VectorCore:
                 raise UnitFault(F_CHAIN)
             if i and 0 in selectors:
                 raise UnitFault(F_VSRC)
+        self.pc = pc
         last = words[-1]
         pr, pm = bits(last, 4, 3), bits(last, 2, 1)
         if pm == 3:

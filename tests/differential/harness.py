@@ -1,0 +1,188 @@
+"""Puts a compiled unit and its reference into one state, steps both and compares all that they hold.
+
+It knows how the compiled models keep their state; what instructions mean it must not know.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from kohakuaccel.machine import Machine
+from kohakutpu import machines
+from kohakutpu.units import state
+from reference.burst import Burst
+from reference.errors import Raised, UnitFault, Waits
+from reference.memory import Memory
+from reference.vector import VectorCore
+
+MASK64 = (1 << 64) - 1
+
+Outcome = tuple[object, ...]
+WAITS = {"NO_EMIT": state.W_DRAIN_NO_EMIT, "DRAIN_QUEUE": state.W_DRAIN_QUEUE}
+
+
+def quads(word: int) -> list[int]:
+    """A 256-bit word as four 64-bit words, low first."""
+    return [word >> 64 * i & MASK64 for i in range(4)]
+
+
+def load_memory(mem: state.Memory, mesh: int, memory: Memory) -> None:
+    """Write the reference's memory into the compiled models'."""
+    first = int(mem.base[mesh]) // 32
+    for w, word in memory.words.items():
+        mem.wide[4 * (first + w) : 4 * (first + w) + 4] = quads(word)
+        mem.written[first + w] = 1
+
+
+def same_memory(mem: state.Memory, mesh: int, memory: Memory, extent: int) -> None:
+    """Every word below `extent` bytes is the same and is marked written on both sides or on neither."""
+    first = int(mem.base[mesh]) // 32
+    wide = np.zeros((extent // 32, 4), np.uint64)
+    written = np.zeros(extent // 32, np.uint8)
+    for w, word in memory.words.items():
+        wide[w] = quads(word)
+        written[w] = 1
+    np.testing.assert_array_equal(mem.written[first : first + extent // 32], written)
+    got = np.array(mem.wide[4 * first : 4 * first + extent // 8]).reshape(-1, 4)
+    np.testing.assert_array_equal(got * written[:, None], wide)
+
+
+def bursts(out: state.Outbox) -> list[Burst]:
+    """What a compiled unit put into its outbox."""
+    found: list[Burst] = []
+    for i in range(int(out.count[0])):
+        mesh, x, y, buf, offset, n, flags, ack_x, ack_y, row = (int(v) for v in out.head[i])
+        granules = tuple(sum(int(q) << 64 * k for k, q in enumerate(out.data[row + g])) for g in range(n))
+        found.append(Burst(mesh, x, y, buf, offset, granules, flags, (ack_x, ack_y)))
+    return found
+
+
+def outcome(unit: Any, payload: int) -> Outcome:
+    """What the reference says to one instruction: retired with its bursts, faulted, raised or waiting."""
+    try:
+        result, sent = unit.execute(payload)
+    except UnitFault as fault:
+        return ("fault", fault.code, fault.pc)
+    except Raised as error:
+        return ("raised", error.what)
+    except Waits as wait:
+        return ("waits", wait.why)
+    return ("retired", result, sent)
+
+
+def compiled_outcome(status: int, note: Any, out: state.Outbox, pc: bool) -> Outcome:
+    """The same of a compiled step."""
+    code = int(note[1])
+    if status == state.RETIRED:
+        return ("retired", code, bursts(out))
+    if status == state.FAULTED:
+        return ("fault", code, int(note[6]) if pc else -1)
+    if status == state.WAITING:
+        return ("waits", next(name for name, number in WAITS.items() if number == code))
+    names = {v: k[2:] for k, v in vars(state).items() if k.startswith("E_")}
+    return ("raised", names.get(code, str(code)))
+
+
+class Bench:
+    """A machine's compiled unit state with its memory, an outbox and a note."""
+
+    def __init__(self, name: str = "ship_3x2", **params: int) -> None:
+        machine = machines.load(name)
+        self.machine: Machine = machine.with_(name="small", params=params) if params else machine
+        self.mem = state.make_memory([1 << 20] * len(self.machine.meshes))
+        self.out = state.make_outbox()
+        self.note = np.zeros(state.NOTE_WORDS, np.int64)
+        self.kinds = {(u.mesh, u.x, u.y): u.kind for u in self.machine.units}
+
+    def clear(self) -> None:
+        self.out.count[:] = 0
+        self.note[:] = 0
+
+    def forget(self) -> None:
+        """Memory as never written."""
+        self.mem.written[:] = 0
+
+
+class VectorBench(Bench):
+    """One compiled vector core beside its reference."""
+
+    def __init__(self, name: str = "ship_3x2", index: int = 1) -> None:
+        from kohakutpu.units.vector import make_vectors
+
+        super().__init__(name)
+        self.u = index
+        self.unit = self.machine.units_of("VC")[index]
+        self.vc = make_vectors(self.machine)
+        self.reference(Memory(1 << 20))
+
+    def reference(self, memory: Memory) -> VectorCore:
+        """A fresh pair over this memory; the compiled memory takes its contents."""
+        from kohakutpu.units.vector import make_vectors
+
+        self.vc = make_vectors(self.machine)
+        self.forget()
+        load_memory(self.mem, 0, memory)
+        self.ref = VectorCore(memory, 0, (self.unit.x, self.unit.y), self.kinds)
+        return self.ref
+
+    def poke(self) -> None:
+        """Copy the reference's registers, predicates and L1 into the compiled core."""
+        from kohakutpu.units import vector_state as vs
+
+        rows = self.vc.bits[self.u * vs.ROWS : (self.u + 1) * vs.ROWS]
+        rows[:16] = np.array(self.ref.v, np.uint32) << 8
+        self.vc.odd[self.u] = 1
+        for s, code in enumerate(self.ref.s):
+            self.vc.scalar[self.u, s] = code
+            rows[vs.ROW_S + s] = (code if code >> 15 & 255 else code & 0x800000) << 8
+        self.vc.predicate[4 * self.u : 4 * self.u + 4] = np.array(self.ref.p, np.uint8)
+        at = self.u * vs.L1
+        self.vc.wide[4 * at : 4 * (at + vs.L1)] = np.array(
+            [q for w in self.ref.l1 for q in quads(w)], np.uint64
+        )
+        self.vc.filled[at : at + vs.L1] = vs.WRITTEN
+
+    def step(self, payload: int) -> tuple[Outcome, Outcome]:
+        """One instruction on both; the result word of a RUN, a time, is left out."""
+        from kohakutpu.isa import vector as isa
+        from kohakutpu.units.vector import vector_step
+
+        expect = outcome(self.ref, payload)
+        op = payload >> 252
+        envelope = {1: isa.IMEM, 2: isa.DESC, 3: isa.RUN}[op].decode(payload)
+        a, b, value = {
+            1: lambda: (envelope["addr"], 0, envelope["word"]),
+            2: lambda: (envelope["ad"], envelope["fld"], envelope["value"]),
+            3: lambda: (envelope["pc"], 0, 0),
+        }[op]()
+        self.clear()
+        status = vector_step(self.vc, self.mem, self.out, self.u, op, a, b, value, self.note)
+        got = compiled_outcome(status, self.note, self.out, pc=expect[0] == "fault" and expect[-1] != -1)
+        if op == 3 and got[0] == "retired":
+            got = (got[0], 0, got[2])
+        return expect, got
+
+    def compare(self) -> None:
+        """All architectural state of the core, then memory."""
+        from kohakutpu.units import vector_state as vs
+
+        vc, ref, u = self.vc, self.ref, self.u
+        rows = vc.bits[u * vs.ROWS : u * vs.ROWS + 16] >> 8
+        np.testing.assert_array_equal(rows, np.array(ref.v, np.uint32), "V")
+        np.testing.assert_array_equal(vc.scalar[u], ref.s, "S")
+        np.testing.assert_array_equal(vc.constant[u], ref.k, "K")
+        np.testing.assert_array_equal(vc.predicate[4 * u : 4 * u + 4], ref.p, "P")
+        at = u * vs.L1
+        wide = vc.wide[4 * at : 4 * (at + vs.L1)].reshape(-1, 4)
+        np.testing.assert_array_equal(wide, np.array([quads(w) for w in ref.l1], np.uint64), "L1")
+        words = np.array(vc.word[u * vs.IMEM : (u + 1) * vs.IMEM]) & 0xFFFFFFFF
+        np.testing.assert_array_equal(words, ref.imem, "IMEM")
+        for ad, d in enumerate(ref.desc):
+            row = [int(v) for v in vc.descriptor[u * vs.DESCRIPTORS + ad]]
+            assert row == [d.base, *d.stride, *(max(b, 1) for b in d.bound)], f"descriptor {ad}"
+        assert (int(vc.core[u, vs.VL]), int(vc.core[u, vs.MODE])) == (ref.vl, ref.mode)
+        assert int(vc.saturated[u]) == ref.saturated
+        assert int(vc.retired[u]) == ref.retired
+        same_memory(self.mem, 0, ref.memory, 1 << 17)
