@@ -34,6 +34,7 @@ E_FIELD = 10  # a field value the encoder must refuse: d0 = column, d1 = value
 E_VFILL_PENDING = 11  # an L1 word read while an outstanding VFILL targets it: d0 = word
 E_NODE = 12  # a node drain to a coordinate without a unit, or a buffer the target does not take: d0 = mesh<<8|y<<4|x, d1 = buffer
 E_BURST = 13  # two open CU_DATA bursts at one receiver
+E_FETCH = 14  # a vector program runs past its last word without VHALT: d0 = program words
 
 # Wait reasons of WAITING.
 W_DRAIN_NO_EMIT = 1  # a fused DRAIN whose sub-tiles no GEMM hands out: d0 = wanted, d1 = outstanding
