@@ -10,7 +10,7 @@ from random import Random
 
 from . import encode as enc
 from .cluster import Cluster
-from .formats import SIGN
+from .formats import SIGN, mul8
 from .memory import Memory, from_halves
 from .vector import LAST_ALU, VectorCore
 
@@ -360,3 +360,30 @@ def vector_descriptors(rng: Random) -> dict[int, tuple[int, list[tuple[int, int]
     )
     out[6] = (0, [(32, 64), (32, 5)])
     return out
+
+
+# --- values that meet in one operation ---
+
+
+def triple(rng: Random) -> tuple[int, int, int]:
+    """(a, b, c) near the hard places of one operation: ties, cancellation, the ends of the range."""
+    a, b, c = e8(rng), e8(rng), e8(rng)
+    style = rng.randrange(6)
+    if style == 0:  # sums whose exponents are 0 to 18 apart, short mantissas for ties
+        near = min(254, max(1, (a >> 15 & 255) + rng.randrange(-18, 19)))
+        c = rng.getrandbits(1) << 23 | near << 15 | rng.choice([0, 1, 0x4000, 0x7FFF, rng.getrandbits(15)])
+        a &= ~rng.choice([0, 0xFF, 0x7F])
+    elif style == 1:  # a product against its own rounded negative
+        c = mul8(a, b) ^ SIGN
+        c += rng.choice([-1, 0, 0, 1])
+    elif style == 2:  # products at the edges of the range
+        total = rng.choice([126, 127, 128, 381, 382, 383])
+        ea = rng.randrange(max(1, total - 254), min(254, total - 1) + 1)
+        a = a & 0x807FFF | ea << 15
+        b = b & 0x807FFF | (total - ea) << 15
+    elif style == 3:
+        a = c = rng.choice([a, c])
+        b = rng.choice([a, a ^ SIGN, b])
+    elif style == 4:  # arguments of exp2 and log2
+        a = a & 0x80007F | rng.randrange(100, 135) << 15 | rng.getrandbits(15)
+    return a & 0xFFFFFF, b & 0xFFFFFF, c & 0xFFFFFF
