@@ -52,7 +52,7 @@ def normalise_axes(axis: int | Sequence[int] | None, ndim: int, where: str) -> S
     twice."""
     if axis is None:
         return tuple(range(ndim))
-    wanted = (axis,) if isinstance(axis, (int, np.integer)) else tuple(axis)
+    wanted = tuple(axis) if isinstance(axis, Sequence) else (axis,)
     found: list[int] = []
     for one in wanted:
         if not isinstance(one, (int, np.integer)) or isinstance(one, bool):

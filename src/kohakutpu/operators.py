@@ -166,16 +166,13 @@ def matmul(a: Any, b: Any) -> Tensor:
     shape = (*batch, *x.shape[-2:-1], *y.shape[-2:-1])
     if shapes.size_of(shape) == 0 or depth == 0:
         return _known(x, 0.0, shape, dtype)
-    x, y = x.reshape(*x.shape[:-2], rows, depth), y.reshape(*y.shape[:-2], cols, depth)
+    x2, y2 = x.reshape(*x.shape[:-2], rows, depth), y.reshape(*y.shape[:-2], cols, depth)
     try:
-        return _shaped(_contract(x, y, batch), shape, dtype)
+        return _shaped(_contract(x2, y2, batch), shape, dtype)
     except Fault as fault:
         if fault.code != NONFINITE_FAULT:
             raise
-        explained = explain_nonfinite(fault, x, y)
-        if explained is fault:
-            raise
-        raise explained from fault
+        raise explain_nonfinite(fault, x, y) from fault
 
 
 def _contract(x: Tensor, y: Tensor, batch: Shape) -> Tensor:

@@ -26,7 +26,6 @@ if TYPE_CHECKING:
     from kohakutpu.device import Buffer, Device
 
 NONFINITE_FAULT = 0x10  # datasheet 5.6: a NaN or Inf met the quantiser
-NONFINITE_RULE = "the matmul format has no NaN or Inf (datasheet 2.2)"
 Axis = int | Sequence[int] | None
 
 
@@ -378,8 +377,6 @@ class Tensor:
 
 def explain_nonfinite(fault: Fault, *operands: Tensor) -> Fault:
     """The quantiser's fault again, naming the first NaN or Inf of the operands: index and value."""
-    if fault.rule.startswith(NONFINITE_RULE):
-        return fault
     element = ""
     for operand in operands:
         found = operand.storage.first_nonfinite()
@@ -388,7 +385,7 @@ def explain_nonfinite(fault: Fault, *operands: Tensor) -> Fault:
             element = f": element [{index}] of a {operand.shape} operand is {found[1]}"
             break
     return Fault(
-        NONFINITE_RULE + element,
+        f"the matmul format has no NaN or Inf (datasheet 2.2){element}",
         unit=fault.unit,
         index=fault.index,
         disassembly=fault.disassembly,
