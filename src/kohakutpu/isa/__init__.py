@@ -4,3 +4,7 @@ Modules: `cluster` and `vector` (the two units), `flit` (headers and message pay
 offsets and the control engine), `listing` (a program as text). They decide where bits are and refuse what a
 machine cannot take; they know no kernels and no layouts.
 """
+
+from kohakutpu.isa.listing import image_text
+
+__all__ = ["image_text"]

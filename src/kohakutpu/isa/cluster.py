@@ -1,5 +1,6 @@
 """The matmul cluster's instruction set as its users see it: format, text, and the checks of datasheet 5.6."""
 
+from kohakutpu.isa.cluster_check import check
 from kohakutpu.isa.cluster_format import (
     CLUSTER,
     DESTINATION,
@@ -15,6 +16,7 @@ from kohakutpu.isa.cluster_format import (
     disassemble,
     text,
 )
+from kohakutpu.isa.cluster_order import FRESH, ClusterState
 
 __all__ = [
     "CLUSTER",
@@ -24,10 +26,13 @@ __all__ = [
     "FAULT_NONFINITE",
     "FAULT_OPCODE",
     "FILL",
+    "FRESH",
     "GEMM",
     "OPS",
     "SIDES",
+    "ClusterState",
     "assemble",
+    "check",
     "disassemble",
     "text",
 ]

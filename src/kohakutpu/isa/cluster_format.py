@@ -94,3 +94,21 @@ def assemble(source: str) -> NDArray[np.uint64]:
             row = CLUSTER.parse_row(line)
             out.append(CLUSTER.to_words(CLUSTER.encode(**dict(zip(CLUSTER.names, row)))))
     return np.array(out, np.uint64).reshape(-1, 4)
+
+
+class Columns:
+    """Decoded rows by field: `Columns(table).gm` is int64[n]. Copies once, so that columns are contiguous."""
+
+    __slots__ = ("_data",)
+
+    def __init__(self, table: NDArray[np.int64]) -> None:
+        self._data = np.ascontiguousarray(table.T)
+
+    def __getattr__(self, name: str) -> NDArray[np.int64]:
+        return self._data[CLUSTER.column(name)]
+
+    def field(self, name: str) -> NDArray[np.int64]:
+        return self._data[CLUSTER.column(name)]
+
+    def take(self, rows: NDArray[np.int64]) -> Columns:
+        return Columns(self._data[:, rows].T)

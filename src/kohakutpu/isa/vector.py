@@ -1,5 +1,6 @@
 """The vector core's instruction set as its users see it: formats, opcodes, text, and the static checks."""
 
+from kohakutpu.isa.vector_check import VectorState, check, check_envelopes, reset_state
 from kohakutpu.isa.vector_format import (
     ALU_SOURCES,
     COMPARES,
@@ -50,7 +51,10 @@ __all__ = [
     "RUN",
     "SRC",
     "WORDS",
+    "VectorState",
     "assemble",
+    "check",
+    "check_envelopes",
     "decode_envelopes",
     "dimension",
     "disassemble",
@@ -59,5 +63,6 @@ __all__ = [
     "is_seti",
     "listing",
     "node_record",
+    "reset_state",
     "seti",
 ]
