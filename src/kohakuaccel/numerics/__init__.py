@@ -35,7 +35,7 @@ def accumulator(man_bits: int = 14) -> ScalarFormat:
     becomes {sign, 7F, all ones}.
     """
     return ScalarFormat(
-        f"FP{8 + man_bits}",
+        "FP22" if man_bits == 14 else f"E7M{man_bits}",
         7,
         man_bits,
         63,

@@ -18,8 +18,8 @@ Rounding = Literal["nearest-even", "nearest-away", "toward-zero"]
 class Tally:
     """What conversions lost, in elements. Passing one is how a caller accepts loss; it adds up over calls.
 
-    saturated:  |x| beyond the largest value before rounding, replaced by it (or a negative one by zero where
-                there is no sign).
+    saturated:  |x| beyond the largest value before rounding, replaced by it or by the saturation pattern;
+                where there is no sign or no zero, a negative value or a zero replaced by the lowest code.
     nan:        NaN written as zero because the format has none, or an operand no block scale can hold.
     overflowed: finite values that became Inf.
     flushed:    nonzero values that became zero.

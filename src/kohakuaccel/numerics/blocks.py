@@ -14,15 +14,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kohakuaccel.diagnostics import DefinitionError, Refusal, Unsupported
-from kohakuaccel.numerics.base import Tally, ValueSet, floor_log2
+from kohakuaccel.numerics.base import Tally, ValueSet, floor_log2, pow2
 from kohakuaccel.numerics.formats import IntFormat, ScalarFormat
 
 ScaleRule = Literal["peak-ceil"]
 """How a block's scale follows from its elements.
 
-"peak-ceil": the smallest scale s with |peak| <= element.max * s, clamped to the scale's exponents (datasheet
-2.2 steps 2 to 4); a block of zeros has scale 1. Elements are then x / s by the integer reciprocals of step 5,
-rounded half away from zero.
+"peak-ceil": the smallest scale s with |peak| <= element.max * s, its exponent then clamped and its mantissa
+left alone (datasheet 2.2 steps 2 to 4); a block of zeros has scale 1. Elements are then x / s by the integer
+reciprocals of step 5, rounded half away from zero.
 """
 
 
@@ -114,12 +114,14 @@ class BlockFormat(ValueSet):
         if x == 0:
             return 1.0
         wanted = Fraction(abs(x)) / int(self.element.max)
-        if wanted <= Fraction(self.scale.smallest):
-            return self.scale.smallest
-        if wanted >= Fraction(self.scale.max):
-            return self.scale.max
-        step = Fraction(2) ** self.scale.quantum(floor_log2(wanted))
-        return float(-(-wanted // step) * step)
+        steps = 1 << self.scale.man_bits
+        exponent = floor_log2(wanted)
+        significand = -(-wanted * steps // Fraction(2) ** exponent)
+        if significand == 2 * steps:
+            significand, exponent = steps, exponent + 1
+        low = self.scale.min_exponent
+        exponent = min(max(exponent, low), low + (1 << self.scale.exp_bits) - 1)
+        return significand / steps * pow2(exponent)
 
     def obstacles(self, other: ValueSet) -> tuple[str, ...]:
         if other == self:

@@ -74,8 +74,10 @@ def encode_float(
         small = code < (0 if zero == ZERO_NONE else (one if subnormals == 0 else 0))
         code = 0 if small or magnitude == 0 else code
         flush = (code == 0) & (magnitude != 0) & (zero != ZERO_NONE)
-        over = code > ceiling
-        code = beyond if over else code
+        # The saturation pattern has a value too; that value itself is not a loss.
+        marked = (overflow == TO_MARKER) & (code == beyond) & (not lossy)
+        over = (code > ceiling) & (not marked)
+        code = beyond if code > ceiling else code
         unsigned_loss = (signed == 0) & negative & (magnitude != 0)
         no_zero = (zero == ZERO_NONE) & (small | (magnitude == 0))
         code = 0 if unsigned_loss else code
@@ -88,7 +90,7 @@ def encode_float(
             code = beyond if is_inf and not unsigned_loss else code
             code = 0 if is_nan else code
         special = is_nan | (is_inf & (ieee != 0))
-        clipped = ((abs(x) > largest) | unsigned_loss | no_zero) & (not special)
+        clipped = (((abs(x) > largest) & (not marked)) | unsigned_loss | no_zero) & (not special)
         clipped = clipped & ((overflow != TO_INFINITY) | unsigned_loss | no_zero)
         infinite = over & (overflow == TO_INFINITY) & (not special)
         saturated += int(clipped)

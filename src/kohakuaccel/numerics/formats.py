@@ -366,7 +366,11 @@ def _as_codes(codes: ArrayLike, fmt: ScalarFormat | IntFormat) -> NDArray[Any]:
             got=array.dtype,
             hint="use .view() to read a float array's bits",
         )
-    if fmt.code_dtype.kind == "u" and array.size and array.dtype != np.uint32 and array.dtype.itemsize >= 4:
+    if (
+        isinstance(fmt, ScalarFormat)
+        and array.size
+        and (array.dtype.kind == "i" or array.dtype.itemsize == 8)
+    ):
         low, high = int(array.min()), int(array.max())
         if low < 0 or high >> 32:
             raise Refusal(
@@ -400,6 +404,8 @@ def _settle(
     else:
         bad = ~((values >= fmt.lowest) & (values <= fmt.max)) | ((values == 0) & ("zero" not in fmt.extras))
         bad |= np.abs(values) < (fmt.smallest if "zero" not in fmt.extras else 0.0)
+        if fmt.marker is not None:
+            bad &= np.abs(values) != fmt.marker
         rule = "values lie within the format's range"
     first = int(np.flatnonzero(bad)[0])
     raise Refusal(
