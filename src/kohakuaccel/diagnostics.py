@@ -118,7 +118,9 @@ class Fault(KohakuError, RuntimeError):
         place = unit if index < 0 else f"{unit}, instruction {index}"
         if disassembly:
             place += f" ({disassembly})"
-        super().__init__(rule, where=place, got=None if code is None else f"fault {code:#04x}", hint=hint, source=source)
+        super().__init__(
+            rule, where=place, got=None if code is None else f"fault {code:#04x}", hint=hint, source=source
+        )
 
 
 class Hang(Fault):

@@ -10,20 +10,22 @@ from __future__ import annotations
 
 import hashlib
 import importlib.util
+import inspect
 import os
 import re
 import sys
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import numba
+from llvmlite import binding
+from numba.core import cgutils, sigutils, types
 from numba.core import config as numba_config
+from numba.core.extending import _Intrinsic
 
-_IMPORT = re.compile(
-    r"^\s*(?:from\s+([\w.]+)\s+import\s+([^\n(]+|\([^)]*\))|import\s+([\w.]+))", re.MULTILINE
-)
+_IMPORT = re.compile(r"^\s*(?:from\s+([\w.]+)\s+import\s+([^\n(]+|\([^)]*\))|import\s+([\w.]+))", re.MULTILINE)
 _ROOTS = ("kohakuaccel", "kohakutpu", "tinytpu", "kohakutt")
 _closures: dict[str, str] = {}
 
@@ -87,6 +89,21 @@ def source_hash(module: str) -> str:
     return _closures[module]
 
 
+def _general(dispatcher: Any) -> Any:
+    """Make calls from other kernels see plain integers instead of literal ones.
+
+    numba types a constant argument as Literal[int](c) and would compile the callee once per constant.
+    """
+    template = dispatcher.get_call_template
+
+    def get_call_template(args: Iterable[Any], kws: Mapping[str, Any]) -> Any:
+        plain = tuple(types.unliteral(a) for a in args)
+        return template(plain, {k: types.unliteral(v) for k, v in kws.items()})
+
+    dispatcher.get_call_template = get_call_template
+    return dispatcher
+
+
 def kernel(fn: Callable[..., Any] | None = None, **options: Any) -> Any:
     """Compile `fn` with numba: no Python objects, GIL released, cached on disk under a content hash.
 
@@ -101,11 +118,61 @@ def kernel(fn: Callable[..., Any] | None = None, **options: Any) -> Any:
             folder.mkdir(parents=True, exist_ok=True)
             settings: dict[str, Any] = {"cache": True, "nogil": True, "error_model": "numpy"}
             settings.update(options)
-            return numba.njit(f, **settings)
+            return _general(numba.njit(f, **settings))
         finally:
             numba_config.CACHE_DIR = before  # type: ignore[attr-defined] - numba makes it at run time
 
     return wrap if fn is None else wrap(fn)
+
+
+class _Separate(_Intrinsic):
+    """A call to a separately compiled function, from compiled code; from Python it calls the same code."""
+
+    dispatcher: Any = None
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        return self.dispatcher(*args, **kwargs)
+
+
+def separate(signature: Any, **options: Any) -> Any:
+    """A kernel with a fixed numba signature that its callers call instead of taking into themselves.
+
+    numba links what a compiled function calls into it and optimises it all again, at every level of the
+    call tree. A large leaf decorated with this is compiled once, when its module is imported (or loaded from
+    the disk cache), and reached through a symbol; it is never inlined. Arguments convert to the signature.
+    """
+    arguments, _ = sigutils.normalize_signature(signature)
+
+    def wrap(fn: Callable[..., Any]) -> Any:
+        dispatcher = kernel(fn, **options)
+        dispatcher.compile(signature)
+        compiled = dispatcher.overloads[arguments]
+        symbol = f"{fn.__module__}.{fn.__qualname__}"
+        binding.add_symbol(symbol, compiled.library.get_pointer_to_function(compiled.fndesc.llvm_func_name))
+        resolved = compiled.signature
+
+        def generate(context: Any, builder: Any, _: Any, values: Any) -> Any:
+            convention = context.call_conv
+            form = convention.get_function_type(resolved.return_type, resolved.args)
+            callee = cgutils.get_or_insert_function(builder.module, form, symbol)
+            status, result = convention.call_function(builder, callee, resolved.return_type, resolved.args, values)
+            with cgutils.if_unlikely(builder, status.is_error):
+                convention.return_status_propagate(builder, status)
+            return result
+
+        def define(typingctx: Any, *_: Any) -> Any:
+            return resolved, generate
+
+        named = inspect.Parameter("typingctx", inspect.Parameter.POSITIONAL_OR_KEYWORD)
+        own = inspect.signature(fn).parameters.values()
+        define.__signature__ = inspect.Signature([named, *own])  # type: ignore[attr-defined]
+        call = _Separate(fn.__name__, define)
+        call._register()
+        call.dispatcher = dispatcher
+        call.__doc__ = fn.__doc__
+        return call
+
+    return wrap
 
 
 @contextmanager

@@ -159,9 +159,7 @@ class OperandPack:
                 where=str(self),
                 hint="read the tensor it was packed from",
             )
-        split = data.view(np.float16).reshape(
-            self.batch, self.tiles, self.chunks, self.tile, self.chunk, LANES, KBLOCK
-        )
+        split = data.view(np.float16).reshape(self.batch, self.tiles, self.chunks, self.tile, self.chunk, LANES, KBLOCK)
         grid = split.transpose(0, 1, 3, 5, 2, 4, 6).reshape(
             self.batch, self.tiles * self.tile * LANES, self.chunks * self.chunk * KBLOCK
         )

@@ -32,7 +32,8 @@ E_TILE_UNOPENED = 8  # acc, ADD_PEER or DRAIN on a tile never opened (or opened 
 E_DRAIN_MISMATCH = 9  # a fused DRAIN that differs from its emitting GEMM: d0 = which field (column number)
 E_FIELD = 10  # a field value the encoder must refuse: d0 = column, d1 = value
 E_VFILL_PENDING = 11  # an L1 word read while an outstanding VFILL targets it: d0 = word
-E_NODE = 12  # a node drain to a coordinate without a unit, or a buffer the target does not take: d0 = mesh<<8|y<<4|x, d1 = buffer
+# a node drain to a coordinate without a unit, or a buffer the target does not take: d0 = mesh<<8|y<<4|x, d1 = buffer
+E_NODE = 12
 E_BURST = 13  # two open CU_DATA bursts at one receiver
 E_FETCH = 14  # a vector program runs past its last word without VHALT: d0 = program words
 
@@ -71,7 +72,12 @@ def make_memory(sizes: list[int]) -> Memory:
     byte = _reserve(total)
     base = np.cumsum([0, *sizes[:-1]]).astype(np.int64)
     return Memory(
-        byte, byte.view(np.uint16), byte.view(np.uint64), _reserve(total // WORD), base, np.array(sizes, np.int64)
+        byte,
+        byte.view(np.uint16),
+        byte.view(np.uint64),
+        _reserve(total // WORD),
+        base,
+        np.array(sizes, np.int64),
     )
 
 

@@ -1,0 +1,100 @@
+"""Stages and loops: `grid`, `stage`/`units`, `sweep`/`loop`.
+
+`grid` and `stage` open independent instances over tilings (`stage` also asks for a barrier); `sweep` iterates
+inside a tile. Each body runs once while tracing, with symbolic indices.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import AbstractContextManager
+from typing import Any
+
+from kohakuaccel.diagnostics import Refusal
+from kohakuaccel.lang.ports import Tiling
+from kohakuaccel.lang.trace import Index, LoopNode, StageNode, recorder, user_line
+
+
+def _check(tilings: tuple[object, ...], what: str) -> tuple[Tiling, ...]:
+    if not tilings or not all(isinstance(t, Tiling) for t in tilings):
+        raise Refusal(
+            f"{what} runs over tilings of ports",
+            where=what,
+            got=", ".join(type(t).__name__ for t in tilings) or "nothing",
+            hint="pass x.tiles(g), x.parts(n), x.rows() or x.chunks32(n)",
+            source=user_line(),
+        )
+    return tuple(t for t in tilings if isinstance(t, Tiling))
+
+
+_STEMS = ("i", "j", "l", "m")
+
+
+class _Instances:
+    """Shared by grid and stage: opens the scope and hands out one index per tiling."""
+
+    barrier = False
+
+    def __init__(self, *tilings: Tiling) -> None:
+        self._tilings = _check(tilings, "stage" if self.barrier else "grid")
+        self._scope: AbstractContextManager[None] | None = None
+
+    def _open(self) -> Any:
+        active = recorder("a stage")
+        source = user_line()
+        if active.stages:
+            raise Refusal(
+                "a tiling inside a tile is not available in this version",
+                where="stage",
+                hint="close the outer stage first",
+                source=source,
+            )
+        axes = tuple(Index(active.fresh(_STEMS[n % 4]), t, source) for n, t in enumerate(self._tilings))
+        self._scope = active.inside(StageNode(axes, source, self.barrier))
+        self._scope.__enter__()
+        return axes if len(axes) > 1 else axes[0]
+
+    def _close(self) -> None:
+        if self._scope is not None:
+            self._scope.__exit__(None, None, None)
+            self._scope = None
+
+    def __enter__(self) -> Any:
+        return self._open()
+
+    def __exit__(self, *_: object) -> None:
+        self._close()
+
+    def __iter__(self) -> Iterator[Any]:
+        yield self._open()
+        self._close()
+
+
+class grid(_Instances):
+    """Independent instances, no barrier asked for: `for i, j in grid(a.tiles(gm), b.tiles(gn)): ...`."""
+
+
+class stage(_Instances):
+    """`grid` plus a barrier in front: `with stage(x.parts(n)) as e: ...`."""
+
+    barrier = True
+
+
+units = stage
+
+
+class sweep:
+    """A loop inside a tile: `for k in sweep(a.chunks32(nk)): ...`; the body is traced once."""
+
+    def __init__(self, over: Tiling) -> None:
+        (self._tiling,) = _check((over,), "sweep")
+
+    def __iter__(self) -> Iterator[Index]:
+        active = recorder("a sweep")
+        source = user_line()
+        index = Index(active.fresh("k"), self._tiling, source)
+        with active.inside(LoopNode(index, source)):
+            yield index
+
+
+loop = sweep

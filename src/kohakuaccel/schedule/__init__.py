@@ -1,0 +1,156 @@
+"""L2: where things live and run. Stages of bands over buffers with layouts, verified before anything is emitted.
+
+It decides placement, order and layout; it does not know bit positions. What a band computes is a machine's business:
+the framework asks a band to describe itself, to say which words it writes, and to run in the machine's formats.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from kohakuaccel.diagnostics import Refusal, SourceLine
+
+Array = NDArray[np.float16]
+
+
+class BufferLayout(Protocol):
+    """What the framework needs of a layout value."""
+
+    @property
+    def nbytes(self) -> int: ...
+
+    @property
+    def size(self) -> int: ...
+
+
+@dataclass(frozen=True, slots=True)
+class BufferSpec:
+    """A tensor of the schedule: role is "in", "out" or "temp"; shape is logical; layout gives the bytes."""
+
+    name: str
+    role: str
+    shape: tuple[int, ...]
+    layout: BufferLayout
+
+    def __str__(self) -> str:
+        shape = "x".join(str(n) for n in self.shape) or "scalar"
+        return f"{self.name} {self.role} {shape} fp16  {self.layout}  {self.layout.nbytes:,} B"
+
+
+class Band(Protocol):
+    """A grid of independent work items on one kind of unit."""
+
+    @property
+    def engine(self) -> str:
+        """The kind of unit that runs it ("MG", "VC")."""
+        ...
+
+    @property
+    def source(self) -> SourceLine: ...
+
+    def describe(self) -> Sequence[str]:
+        """Readable lines: grid, tile, residency, why."""
+        ...
+
+    def reads(self) -> Sequence[int]:
+        """Numbers of the buffers it reads."""
+        ...
+
+    def writes(self) -> Sequence[tuple[int, NDArray[np.int64]]]:
+        """(buffer number, int64[n, 2] of (first word, word count)) for everything it writes."""
+        ...
+
+    def run(self, values: dict[int, Array]) -> None:
+        """Compute in the machine's formats: read `values[buffer]` (float16, logical order), set the outputs."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Stage:
+    """Bands that run side by side; a barrier follows."""
+
+    bands: tuple[Band, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Schedule:
+    """One kernel call, scheduled for one machine and one set of shapes."""
+
+    kernel: str
+    machine: str
+    buffers: tuple[BufferSpec, ...]
+    stages: tuple[Stage, ...]
+    expected_words: tuple[NDArray[np.int64], ...]
+    """Per buffer, int64[n, 2] of the (first word, count) that hold data: what a writer must cover."""
+
+    def pretty(self) -> str:
+        """Readable text: stages with their bands' reasons, then buffers."""
+        lines = [f"schedule {self.kernel} on {self.machine}"]
+        for number, one in enumerate(self.stages):
+            for band in one.bands:
+                head, *rest = band.describe()
+                lines.append(f"  stage {number}  {band.engine}  {head}")
+                lines += [f"    {line}" for line in rest]
+        lines.append("  buffers")
+        lines += [f"    {spec}" for spec in self.buffers]
+        return "\n".join(lines)
+
+    def verify(self) -> None:
+        """Every data word of every output and temporary is written exactly once, and nothing is read before it.
+
+        Raises Refusal naming the buffer, the first offending word and the user's line.
+        """
+        written: dict[int, NDArray[np.int64]] = {}
+        source = self.stages[0].bands[0].source if self.stages else None
+        for one in self.stages:
+            for band in one.bands:
+                for number in band.reads():
+                    if self.buffers[number].role != "in" and number not in written:
+                        raise Refusal(
+                            "a band reads what no earlier stage wrote",
+                            where=f"buffer {self.buffers[number].name}",
+                            source=band.source,
+                        )
+            for band in one.bands:
+                for number, ranges in band.writes():
+                    counts = written.setdefault(
+                        number, np.zeros(-(-self.buffers[number].layout.nbytes // 32) + 1, np.int64)
+                    )
+                    np.add.at(counts, ranges[:, 0], 1)
+                    np.add.at(counts, ranges[:, 0] + ranges[:, 1], -1)
+        for number, spec in enumerate(self.buffers):
+            if spec.role == "in":
+                continue
+            want = np.zeros(-(-spec.layout.nbytes // 32) + 1, np.int64)
+            ranges = self.expected_words[number]
+            np.add.at(want, ranges[:, 0], 1)
+            np.add.at(want, ranges[:, 0] + ranges[:, 1], -1)
+            got = np.cumsum(written.get(number, np.zeros_like(want)))
+            wrong = np.flatnonzero(got != np.cumsum(want))
+            if len(wrong):
+                word = int(wrong[0])
+                raise Refusal(
+                    "every output element is produced exactly once",
+                    where=f"buffer {spec.name}, word {word} ({len(wrong)} words wrong)",
+                    got=f"written {int(got[word])} times",
+                    limit="1",
+                    hint="make the grid cover the output once",
+                    source=source,
+                )
+
+    def run(self, inputs: Sequence[Array]) -> list[Array]:
+        """Outputs in the machine's formats. inputs: float16 arrays of the "in" buffers, in order."""
+        values: dict[int, Array] = {}
+        given = iter(inputs)
+        for number, spec in enumerate(self.buffers):
+            if spec.role == "in":
+                values[number] = np.ascontiguousarray(next(given), np.float16).reshape(spec.shape)
+        for one in self.stages:
+            for band in one.bands:
+                band.run(values)
+        return [values[number].reshape(spec.shape) for number, spec in enumerate(self.buffers) if spec.role == "out"]

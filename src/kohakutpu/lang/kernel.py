@@ -1,0 +1,263 @@
+"""The kernel object: a traced function that compiles for the machine of its arguments and runs like a call.
+
+It decides caching and binding; what a kernel becomes is decided under `kohakutpu.lower`.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections import OrderedDict
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from kohakuaccel.diagnostics import Refusal, SourceLine
+from kohakuaccel.lang.ports import Port
+from kohakuaccel.lang.trace import Trace, recording
+from kohakutpu.lang.ports import In, Out
+
+if TYPE_CHECKING:
+    from kohakuaccel.machine import Machine
+    from kohakutpu.layouts import Layout
+    from kohakutpu.lower.plan import Plan
+
+PLANS_KEPT = 256
+TRACES_KEPT = 64
+Tune = Callable[["Machine", Mapping[str, int]], Mapping[str, object]]
+
+
+class Kernel:
+    """A kernel: call it with tensors (or arrays) for its In ports, knobs as keywords; it returns its outputs.
+
+    `tune(machine, sizes)` may supply knobs that the caller leaves out.
+    """
+
+    def __init__(self, fn: Callable[..., None], tune: Tune | None = None) -> None:
+        self.fn = fn
+        self.__name__ = fn.__name__
+        self.__doc__ = fn.__doc__
+        self.__module__ = fn.__module__
+        self._tune = tune
+        self._ports, self._knobs = _signature(fn)
+        self._traces: OrderedDict[tuple[object, ...], Trace] = OrderedDict()
+        self._plans: OrderedDict[tuple[object, ...], Plan] = OrderedDict()
+
+    def __repr__(self) -> str:
+        return f"<kernel {self.__name__}({', '.join(p.declaration for p in self._ports)})>"
+
+    # tracing and planning
+
+    def trace(self, **knobs: object) -> Trace:
+        """The kernel's structure under these knobs, before any shape is known."""
+        chosen = self._with_defaults(knobs)
+        key = tuple(sorted((name, _knob_key(value)) for name, value in chosen.items()))
+        found = self._traces.get(key)
+        if found is None:
+            handles = tuple(p.named(p.name) for p in self._ports)
+            with recording() as active:
+                self.fn(**{p.name: p for p in handles}, **chosen)
+            found = Trace(self.__name__, handles, chosen, active.body)
+            self._traces[key] = found
+            if len(self._traces) > TRACES_KEPT:
+                self._traces.popitem(last=False)
+        return found
+
+    def plan(self, *arguments: Any, **knobs: object) -> Plan:
+        """Compile without running. Arguments: tensors, arrays, or shapes as tuples of integers.
+
+        Shapes alone compile for the default device's machine.
+        """
+        from kohakutpu.device import default
+
+        shapes = [tuple(a) if isinstance(a, tuple) else tuple(np.shape(a)) for a in arguments]
+        tensors = [a for a in arguments if hasattr(a, "storage")]
+        machine = tensors[0].device.machine if tensors else default().machine
+        hints = _hints(arguments)
+        return self._plan(machine, shapes, hints, knobs, arguments)
+
+    def clear(self) -> None:
+        """Forget every trace and plan."""
+        self._traces.clear()
+        self._plans.clear()
+
+    def cached(self) -> list[str]:
+        """What is remembered: one line per plan."""
+        return [plan.schedule.pretty().splitlines()[0] for plan in self._plans.values()]
+
+    def _with_defaults(self, knobs: Mapping[str, object]) -> dict[str, object]:
+        unknown = [name for name in knobs if name not in self._knobs]
+        if unknown:
+            raise Refusal(
+                "a knob is a keyword parameter of the kernel",
+                where=f"kernel {self.__name__}",
+                got=unknown[0],
+                limit=", ".join(self._knobs) or "none",
+                hint="check its spelling",
+            )
+        return {**self._knobs, **knobs}
+
+    def _plan(
+        self,
+        machine: Machine,
+        shapes: Sequence[tuple[int, ...]],
+        hints: tuple[Layout | None, ...],
+        knobs: Mapping[str, object],
+        arguments: Sequence[object] = (),
+    ) -> Plan:
+        key = (
+            machine.fingerprint,
+            tuple(shapes),
+            hints,
+            tuple(sorted((name, _knob_key(value)) for name, value in knobs.items())),
+        )
+        found = self._plans.get(key)
+        if found is not None:
+            self._plans.move_to_end(key)
+            return found
+        from kohakutpu.lower.binding import bind
+        from kohakutpu.lower.plan import Plan
+        from kohakutpu.lower.scheduling import build_schedule
+
+        chosen = dict(knobs)
+        if self._tune is not None:
+            probe = Trace(self.__name__, tuple(self._ports), {}, [])
+            sizes = bind(probe, shapes).sizes
+            for name, value in self._tune(machine, sizes).items():
+                chosen.setdefault(name, value)
+        trace = self.trace(**chosen)
+        schedule = build_schedule(trace, machine, bind(trace, shapes), hints)
+        found = Plan(machine, schedule, _operand_notes(arguments, schedule.buffers))
+        self._plans[key] = found
+        if len(self._plans) > PLANS_KEPT:
+            self._plans.popitem(last=False)
+        return found
+
+    # running
+
+    def __call__(self, *arguments: Any, **knobs: object) -> Any:
+        """Run on the device of the arguments: solve dims, compile (cached), pack operands, allocate, dispatch."""
+        from kohakutpu.tensor import Tensor, as_tensor
+
+        home = next((a.device for a in arguments if isinstance(a, Tensor)), None)
+        tensors = [
+            a if isinstance(a, Tensor) else as_tensor(a, device=home, where=f"kernel {self.__name__}")
+            for a in arguments
+        ]
+        if not tensors:
+            raise Refusal("a kernel call has at least one tensor", where=f"kernel {self.__name__}")
+        device = tensors[0].device
+        for t in tensors:
+            if t.device is not device:
+                raise Refusal(
+                    "operands live on one device",
+                    where=f"kernel {self.__name__}",
+                    got=f"{device.machine.name} and {t.device.machine.name}",
+                    hint="move one with ktpu.tensor(x.numpy(), device=...)",
+                )
+        for t, port in zip(tensors, (p for p in self._ports if p.direction == "in")):
+            if t.size == 0:
+                raise Refusal(
+                    "a kernel works on at least one element",
+                    where=f"kernel {self.__name__}, port {port.declaration}",
+                    got=f"shape {t.shape}",
+                    hint="the tensor level answers for empty tensors",
+                )
+        plan = self._plan(device.machine, [t.shape for t in tensors], _hints(tensors), knobs)
+        given = iter(tensors)
+        buffers: list[Any] = []
+        for number, spec in enumerate(plan.buffers):
+            if spec.role == "in":
+                buffers.append(next(given).buffer(plan.layout(number)))
+            else:
+                buffers.append(device.alloc(spec.layout.nbytes))
+        device.run(plan.image([b.address for b in buffers]))
+        dtype = np.result_type(*(t.dtype for t in tensors))
+        results = [
+            Tensor.on_device(device, spec.shape, dtype, plan.layout(number), buffers[number])
+            for number, spec in enumerate(plan.buffers)
+            if spec.role == "out"
+        ]
+        return results[0] if len(results) == 1 else tuple(results)
+
+
+def _signature(fn: Callable[..., None]) -> tuple[tuple[Port, ...], dict[str, object]]:
+    ports: list[Port] = []
+    knobs: dict[str, object] = {}
+    code = fn.__code__
+    source = SourceLine(code.co_filename, code.co_firstlineno)
+    for name, parameter in inspect.signature(fn).parameters.items():
+        default = parameter.default
+        if isinstance(default, In | Out):
+            ports.append(default.named(name))
+        elif parameter.kind is inspect.Parameter.KEYWORD_ONLY and default is not inspect.Parameter.empty:
+            knobs[name] = default
+        else:
+            raise Refusal(
+                "a kernel's parameters are ports (L.In, L.Out as defaults) and keyword knobs with defaults",
+                where=f"kernel {fn.__name__}",
+                got=f"parameter {name}",
+                hint="write x=L.In(M, N), or put knobs behind *",
+                source=source,
+            )
+    if not any(p.direction == "out" for p in ports):
+        raise Refusal(
+            "a kernel has an output",
+            where=f"kernel {fn.__name__}",
+            hint="declare y=L.Out(...)",
+            source=source,
+        )
+    return tuple(ports), knobs
+
+
+def _knob_key(value: object) -> object:
+    """A hashable identity of a knob's value: 1, 1.0 and True are different knobs."""
+    if isinstance(value, np.ndarray):
+        return ("array", str(value.dtype), value.shape, value.tobytes())
+    return (type(value).__name__, repr(value) if isinstance(value, float) else value)
+
+
+def _hints(arguments: Sequence[object]) -> tuple[Layout | None, ...]:
+    """Per argument a byte order its value can be walked in on the device; values that only a kernel wrote come
+    first, since moving them costs a round trip."""
+    from kohakutpu.layouts import OperandPack
+    from kohakutpu.tensor import Tensor
+
+    found: list[tuple[Layout | None, bool]] = []
+    for a in arguments:
+        if not isinstance(a, Tensor):
+            found.append((None, False))
+            continue
+        walkable = [layout for layout in a.layouts() if not isinstance(layout, OperandPack)]
+        born = a.storage.device_born and not a.storage.on_host
+        found.append((walkable[0] if walkable else None, born and bool(walkable)))
+    if any(born for _, born in found):
+        return tuple(layout if born else None for layout, born in found)
+    return tuple(layout for layout, _ in found)
+
+
+def _operand_notes(arguments: Sequence[object], buffers: Sequence[Any]) -> list[str]:
+    """What bringing each argument into its layout costs: nothing, an upload, or a relayout through the host."""
+    from kohakutpu.storage import canonical
+    from kohakutpu.tensor import Tensor
+
+    notes: list[str] = []
+    inputs = [spec for spec in buffers if spec.role == "in"]
+    for a, spec in zip(arguments, inputs):
+        if not isinstance(a, Tensor):
+            continue
+        if canonical(spec.layout) in a.layouts():
+            notes.append(f"{spec.name}: on the device in this order")
+        elif a.storage.device_born:
+            held = ", ".join(str(layout) for layout in a.layouts())
+            notes.append(f"{spec.name}: relayout through the host, {held} -> {spec.layout}")
+        else:
+            notes.append(f"{spec.name}: packed and uploaded from the host")
+    return notes
+
+
+def kernel(fn: Callable[..., None] | None = None, *, tune: Tune | None = None) -> Any:
+    """Decorator: `@kernel`, or `@kernel(tune=...)` to let the compiler choose knobs the caller leaves out."""
+    if fn is not None:
+        return Kernel(fn, tune)
+    return lambda f: Kernel(f, tune)
