@@ -49,8 +49,8 @@ def trailing(small: Shape, full: Shape) -> int | None:
 
 def normalise_axes(axis: int | Sequence[int] | None, ndim: int, where: str) -> Shape:
     """Axes as sorted non-negative numbers; None is all of them. Refusal for one out of range or named
-    twice."""
-    if axis is None:
+    twice. A scalar answers to axis 0 and -1, as in numpy."""
+    if axis is None or (ndim == 0 and axis in (0, -1)):
         return tuple(range(ndim))
     wanted = tuple(axis) if isinstance(axis, Sequence) else (axis,)
     found: list[int] = []
@@ -71,8 +71,8 @@ def as_shape(wanted: Sequence[int | Sequence[int]], where: str) -> Shape:
     """A shape given as one tuple or as separate integers. -1 is passed through, other negatives are
     refused."""
     flat: Sequence[object] = wanted
-    if len(wanted) == 1 and not isinstance(wanted[0], (int, np.integer)):
-        flat = tuple(wanted[0])
+    if len(wanted) == 1 and isinstance(wanted[0], Sequence):
+        flat = wanted[0]
     shape: list[int] = []
     for one in flat:
         if not isinstance(one, (int, np.integer)) or isinstance(one, bool) or one < -1:
