@@ -1,0 +1,314 @@
+"""The row band's code: routines over the chunks of one row, for rows that fit L1 and for wider ones.
+
+It decides L1 places and routine entries; what is computed comes from the band's body, registers from `vector_code`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+from kohakutpu.layouts import WORD_BYTES, WORD_ELEMENTS, ceil_div
+from kohakutpu.lower.body import Node
+from kohakutpu.lower.vector_code import FLAT, SEL_K, SEL_V, TREE, Evaluator, Operand, VectorCode
+from kohakutpu.lower.vector_stream import VectorStream, linear
+
+if TYPE_CHECKING:
+    from kohakutpu.lower.rows import RowBand
+
+CHUNK = 128  # elements of the longest vector
+
+
+class Routine:
+    """Emits passes over chunks of one row. `place(operand)` is the L1 word of the row's part of an operand."""
+
+    def __init__(self, band: RowBand) -> None:
+        self.band = band
+        self.levels = band.body.reduction_levels()
+        widest = max((list(self.levels.values()).count(lv) for lv in self.levels.values()), default=0)
+        self.code = VectorCode(band.machine, band.source, fixed=widest)
+        self.evaluator = Evaluator(self.code, band.body)
+        for n in self.levels:
+            self.evaluator.row_scalars[n] = self.code.scalar()
+        self._top = band.machine.params.vregs - 1
+
+    def level(self, number: int) -> list[int]:
+        return [n for n, lv in self.levels.items() if lv == number]
+
+    def accumulate(self, number: int, places: Sequence[int], start: int, elements: int, fresh: bool) -> None:
+        """One level's reductions over `elements` of the row beginning at column `start` of the L1 parts."""
+        nodes = self.band.body.nodes
+        reductions = self.level(number)
+        for first in range(0, elements, CHUNK):
+            count = min(CHUNK, elements - first)
+            padded = WORD_ELEMENTS * ceil_div(count, WORD_ELEMENTS)
+            self.code.set_vl(padded)
+            opening = fresh and first == 0
+            direct = opening and count == padded
+            # An accumulator takes the first chunk's value directly, unless that is an operand another reduction reads.
+            targets = [nodes[n].args[0] for n in reductions]
+            into = {}
+            if direct and len(set(targets)) == len(targets):
+                into = {t: self._top - k for k, t in enumerate(targets)}
+            at = (start + first) // WORD_ELEMENTS
+
+            def word(node: Node, at: int = at) -> int:
+                return places[node.args[0]] + at
+
+            found = self.evaluator.vectors(list(dict.fromkeys(targets)), word, into)
+            if opening and not direct:
+                for k, n in enumerate(reductions):
+                    self.evaluator.reduction_start(nodes[n].text, self._top - k)
+            if count != padded:
+                self.code.set_vl(count)
+            for k, n in enumerate(reductions):
+                value = found[nodes[n].args[0]]
+                if opening and value != self._top - k:
+                    self.code.move(self._top - k, Operand(SEL_V, value))
+                elif not opening:
+                    self.evaluator.combine(nodes[n].text, self._top - k, value)
+            for register in set(found.values()) - {self._top - k for k in range(len(reductions))}:
+                self.code.give(register)
+
+    def finish(self, number: int) -> None:
+        """Reduce one level's accumulators to scalars and compute what they make known."""
+        code, nodes = self.code, self.band.body.nodes
+        code.set_vl(self.band.lanes)
+        code.emit("VSETMODE", mode=TREE)
+        for k, n in enumerate(self.level(number)):
+            self.evaluator.reduce(nodes[n].text, self._top - k, self.evaluator.row_scalars[n])
+        code.emit("VSETMODE", mode=FLAT)
+
+    def scalars(self, number: int) -> None:
+        """Per-row values whose last missing reduction is of this level."""
+        nodes = self.band.body.nodes
+        level: dict[int, int] = dict(self.levels)
+        for n in self.band.body.live():
+            if nodes[n].per_row and nodes[n].op not in ("const", "reduce"):
+                level[n] = max(level.get(a, -1) for a in nodes[n].args)
+                if level[n] == number:
+                    self.evaluator.compute_scalar(n)
+
+    def store(self, places: Sequence[int], out: int, start: int, elements: int) -> None:
+        """The elementwise result over `elements` columns, padding stored as zeros."""
+        code, body = self.code, self.band.body
+        zero = Operand(SEL_K, 0)
+        for first in range(0, elements, CHUNK):
+            count = min(CHUNK, elements - first)
+            padded = WORD_ELEMENTS * ceil_div(count, WORD_ELEMENTS)
+            code.set_vl(padded)
+            at = (start + first) // WORD_ELEMENTS
+
+            def word(node: Node, at: int = at) -> int:
+                return places[node.args[0]] + at
+
+            register = self.evaluator.vectors([body.result], word, {})[body.result]
+            if count != padded:
+                clean = code.take()
+                code.move(clean, zero)
+                code.set_vl(count)
+                code.move(clean, Operand(SEL_V, register))
+                code.set_vl(padded)
+                code.give(register)
+                register = clean
+            elif body.nodes[body.result].op in ("input", "shared"):
+                code.move(register, Operand(SEL_V, register))
+            code.store(register, out + at)
+            code.give(register)
+
+    def store_scalar(self, out: int) -> None:
+        """The per-row result in element 0 of one word, zeros behind it."""
+        code = self.code
+        register = code.take()
+        code.set_vl(WORD_ELEMENTS)
+        code.move(register, Operand(SEL_K, 0))
+        code.set_vl(1)
+        code.move(register, self.evaluator.operand(self.band.body.result, {}))
+        code.set_vl(WORD_ELEMENTS)
+        code.store(register, out)
+        code.give(register)
+
+    def operands(self, number: int) -> list[int]:
+        """Positions of the operands that one pass reads; the pass after the reductions is the storing one."""
+        body = self.band.body
+        targets = [body.nodes[n].args[0] for n in self.level(number)]
+        if number == self.reduction_passes:
+            targets = [body.result]
+        found = {
+            body.nodes[n].args[0] for t in targets for n in body.needed(t) if body.nodes[n].op in ("input", "shared")
+        }
+        return sorted(found)
+
+    @property
+    def reduction_passes(self) -> int:
+        return max(self.levels.values()) + 1 if self.levels else 0
+
+
+class Resident:
+    """Rows that fit L1: `rows` rows per RUN, each filled once; the last rows of a share go one by one."""
+
+    def __init__(self, band: RowBand, rows: int) -> None:
+        self.band = band
+        self.rows = rows
+        self._routine = Routine(band)
+        self.code = self._routine.code
+        words = band.row_words
+        moving = [n for n in range(len(band.inputs)) if n not in band.shared]
+        self._moving = moving
+        self._home: dict[int, int] = {}
+        at = 0
+        for n in sorted(band.shared):
+            self._home[n] = at
+            at += words
+        for n in moving:
+            self._home[n] = at
+            at += words * rows
+        self._out = at
+        self.entries: dict[int, int] = {}
+        for count in sorted({rows, 1}):
+            self.entries[count] = self.code.begin(band.lanes)
+            for n in moving:
+                self.code.fill(1 + n, self._home[n])
+            if moving:
+                self.code.emit("VBAR")
+            for r in range(count):
+                self._row(r)
+            self.code.drain(1 + len(band.inputs), self._out)
+            self.code.set_vl(band.lanes)
+            self.code.emit("VHALT")
+
+        def load_shared() -> None:
+            for n in sorted(band.shared):
+                self.code.fill(1 + n, self._home[n])
+            if band.shared:
+                self.code.emit("VBAR")
+
+        self.prologue = self.code.prologue(band.lanes, load_shared)
+
+    def _row(self, r: int) -> None:
+        band, routine = self.band, self._routine
+        places = [self._home[n] + (0 if n in band.shared else r * band.row_words) for n in range(len(band.inputs))]
+        cols = band.layout.cols
+        for number in range(routine.reduction_passes):
+            routine.accumulate(number, places, 0, cols, fresh=True)
+            routine.finish(number)
+            routine.scalars(number)
+        if band.per_row:
+            routine.store_scalar(self._out + r * band.out_words)
+        else:
+            routine.store(places, self._out + r * band.out_words, 0, cols)
+
+    def describe(self) -> str:
+        return f"{self.rows} rows per RUN, resident in L1 for every pass"
+
+    def stream(self, stream: VectorStream, first: int, count: int) -> None:
+        band = self.band
+        for n in sorted(band.shared):
+            stream.shape(1 + n, linear(band.row_words))
+            stream.base(1 + n, band.inputs[n], 0)
+        stream.run(self.prologue)
+        full, rest = divmod(count, self.rows)
+        for size, start, steps in ((self.rows, first, full), (1, first + full * self.rows, rest)):
+            if not steps:
+                continue
+            index = start + np.arange(steps, dtype=np.int64) * size
+            moves = [(1 + n, band.inputs[n], index * band.layout.pitch * 2) for n in self._moving]
+            moves.append((1 + len(band.inputs), band.out, index * band.out_layout.pitch * 2))
+            for n in self._moving:
+                stream.shape(1 + n, linear(size * band.row_words))
+            stream.shape(1 + len(band.inputs), linear(size * band.out_words))
+            stream.runs(self.entries[size], moves)
+
+
+class Pieces:
+    """Rows wider than L1: for each row and pass, one RUN per piece of `words` L1 words; scalars stay in S between."""
+
+    def __init__(self, band: RowBand, words: int) -> None:
+        self.band = band
+        self.words = words
+        self._routine = Routine(band)
+        self.code = self._routine.code
+        self._count = ceil_div(band.row_words, words)
+        self._last_words = band.row_words - words * (self._count - 1)
+        self._last_elements = band.layout.cols - WORD_ELEMENTS * words * (self._count - 1)
+        self._out = words * len(band.inputs)
+        self._places = [words * n for n in range(len(band.inputs))]
+        full = words * WORD_ELEMENTS
+        self.entries: dict[tuple[int, str], int] = {}
+        routine = self._routine
+        for number in range(routine.reduction_passes):
+            for kind in self._kinds():
+                self.entries[number, kind] = self._open(number)
+                elements = self._last_elements if kind in ("last", "only") else full
+                routine.accumulate(number, self._places, 0, elements, fresh=kind in ("first", "only"))
+                if kind in ("last", "only"):
+                    routine.finish(number)
+                    routine.scalars(number)
+                    if band.per_row and number == routine.reduction_passes - 1:
+                        routine.store_scalar(self._out)
+                        self.code.drain(1 + len(band.inputs), self._out)
+                self._close()
+        if not band.per_row:
+            for kind in dict.fromkeys("last" if k in ("last", "only") else "middle" for k in self._kinds()):
+                self.entries[routine.reduction_passes, kind] = self._open(routine.reduction_passes)
+                routine.store(self._places, self._out, 0, self._last_elements if kind == "last" else full)
+                self.code.drain(1 + len(band.inputs), self._out)
+                self._close()
+        self.prologue = self.code.prologue(band.lanes)
+
+    def _kinds(self) -> list[str]:
+        if self._count == 1:
+            return ["only"]
+        return ["first", "last"] if self._count == 2 else ["first", "middle", "last"]
+
+    def _open(self, number: int) -> int:
+        entry = self.code.begin(self.band.lanes)
+        operands = self._routine.operands(number)
+        for n in operands:
+            self.code.fill(1 + n, self._places[n])
+        if operands:
+            self.code.emit("VBAR")
+        return entry
+
+    def _close(self) -> None:
+        self.code.set_vl(self.band.lanes)
+        self.code.emit("VHALT")
+
+    def describe(self) -> str:
+        return (
+            f"rows wider than L1: {self._count} pieces of {self.words} words, filled again in each of the "
+            f"{self.band.passes} passes that read it"
+        )
+
+    def stream(self, stream: VectorStream, first: int, count: int) -> None:
+        band, routine = self.band, self._routine
+        stream.run(self.prologue)
+        passes = routine.reduction_passes + (0 if band.per_row else 1)
+        out = 1 + len(band.inputs)
+        for row in range(first, first + count):
+            for number in range(passes):
+                storing = number == routine.reduction_passes
+                for piece in range(self._count):
+                    last = piece == self._count - 1
+                    size = self._last_words if last else self.words
+                    if storing:
+                        kind = "last" if last else "middle"
+                    else:
+                        kinds = self._kinds()
+                        kind = kinds[-1] if last else "first" if piece == 0 else "middle"
+                    offset = piece * self.words * WORD_BYTES
+                    moves: list[tuple[int, int, NDArray[np.int64]]] = []
+                    for n in routine.operands(number):
+                        stream.shape(1 + n, linear(size))
+                        start = 0 if n in band.shared else row * band.layout.pitch * 2
+                        moves.append((1 + n, band.inputs[n], np.array([start + offset], np.int64)))
+                    if storing:
+                        stream.shape(out, linear(size))
+                        moves.append((out, band.out, np.array([row * band.out_layout.pitch * 2 + offset], np.int64)))
+                    elif last and band.per_row and number == passes - 1:
+                        stream.shape(out, linear(band.out_words))
+                        moves.append((out, band.out, np.array([row * band.out_layout.pitch * 2], np.int64)))
+                    stream.runs(self.entries[number, kind], moves)
