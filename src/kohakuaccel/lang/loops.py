@@ -52,7 +52,7 @@ class _Instances:
         axes = tuple(Index(active.fresh(_STEMS[n % 4]), t, source) for n, t in enumerate(self._tilings))
         self._scope = active.inside(StageNode(axes, source, self.barrier))
         self._scope.__enter__()
-        return axes if len(axes) > 1 else axes[0]
+        return axes[0] if len(axes) == 1 else axes
 
     def _close(self) -> None:
         if self._scope is not None:

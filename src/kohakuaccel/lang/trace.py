@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import linecache
 import sys
-from collections.abc import Iterator
+from collections.abc import Generator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
@@ -158,7 +158,7 @@ class Recorder:
         return stem if count == 0 else f"{stem}{count}"
 
     @contextmanager
-    def inside(self, node: StageNode | LoopNode) -> Iterator[None]:
+    def inside(self, node: StageNode | LoopNode) -> Generator[None]:
         """Nodes added meanwhile belong to `node`."""
         self.add(node)
         self._open.append(node.body)
@@ -188,7 +188,7 @@ def recorder(what: str) -> Recorder:
 
 
 @contextmanager
-def recording() -> Iterator[Recorder]:
+def recording() -> Generator[Recorder]:
     """Trace whatever kernel-language statements run inside."""
     active = Recorder()
     token = _current.set(active)

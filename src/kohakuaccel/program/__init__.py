@@ -6,7 +6,7 @@ It decides order; it does not know bit positions (a codec turns rows into payloa
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -18,6 +18,7 @@ from kohakuaccel.image import EncodedProgram, Image
 from kohakuaccel.machine import Unit
 
 Rows = NDArray[np.int64]
+SourceOf = Callable[[int], "SourceLine | None"]
 
 
 class Codec(Protocol):
@@ -26,8 +27,8 @@ class Codec(Protocol):
     @property
     def address_column(self) -> int: ...
 
-    def check(self, rows: Rows) -> None:
-        """Refuse what the encoder must refuse."""
+    def check(self, rows: Rows, source: SourceOf) -> None:
+        """Refuse what the encoder must refuse; `source` gives the user's line of a row number."""
         ...
 
     def encode(self, rows: Rows) -> NDArray[np.uint64]:
@@ -80,10 +81,17 @@ class Program:
             encoded: list[EncodedProgram] = []
             for one in stage:
                 rows = one.linked(base)
-                one.codec.check(rows)
+                one.codec.check(rows, self._line_of(one))
                 encoded.append(EncodedProgram(one.unit, one.codec.encode(rows), one.acks, one.source, one.passes))
             stages.append(tuple(encoded))
         return Image(self.machine, tuple(stages), self.sources)
+
+    def _line_of(self, one: UnitProgram) -> SourceOf:
+        def line(row: int) -> SourceLine | None:
+            number = int(one.source[row])
+            return self.sources[number] if number >= 0 else None
+
+        return line
 
     @property
     def instructions(self) -> int:

@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kohakuaccel.machine import Machine, Unit
+from kohakuaccel.program import SourceOf
 from kohakutpu.isa import cluster, vector
 
 Rows = NDArray[np.int64]
@@ -24,8 +25,8 @@ class ClusterCodec:
     def address_column(self) -> int:
         return cluster.CLUSTER.column("addr")
 
-    def check(self, rows: Rows) -> None:
-        cluster.check(self.machine, self.unit, rows)
+    def check(self, rows: Rows, source: SourceOf) -> None:
+        cluster.check(self.machine, self.unit, rows, source=source, final=True)
 
     def encode(self, rows: Rows) -> NDArray[np.uint64]:
         return cluster.CLUSTER.encode_rows(rows)
@@ -45,8 +46,8 @@ class VectorCodec:
     def address_column(self) -> int:
         return 3
 
-    def check(self, rows: Rows) -> None:
-        vector.check(self.machine, self.unit, rows)
+    def check(self, rows: Rows, source: SourceOf) -> None:
+        vector.check_envelopes(self.machine, self.unit, rows, source=source)
 
     def encode(self, rows: Rows) -> NDArray[np.uint64]:
         return vector.encode_envelopes(rows)
