@@ -56,13 +56,12 @@ class Family:
         for key, raw in overrides.items():
             if key not in table:
                 raise _unknown(f"{where}: timing", key, table)
-            value, tag = (raw[0], raw[1]) if isinstance(raw, list | tuple) and len(raw) == 2 else (raw, "A")
-            _whole(f"{where}: timing.{key}", value, 0, 1 << 30)
+            pair: list[Any] = list(raw) if isinstance(raw, list | tuple) else [raw, "A"]
+            value, tag = pair if len(pair) == 2 else (raw, "A")
+            cycles = _whole(f"{where}: timing.{key}", value, 0, 1 << 30)
             if tag not in ("S", "R", "A"):
-                raise DefinitionError(
-                    "a timing is tagged S, R or A", where=f"{where}: timing.{key}", got=repr(tag)
-                )
-            table[key] = (int(value), str(tag), table[key][2])
+                raise DefinitionError("a timing is tagged S, R or A", where=f"{where}: timing.{key}", got=repr(tag))
+            table[key] = (cycles, str(tag), table[key][2])
         return Values(
             "timing",
             {k: v[0] for k, v in table.items()},
@@ -139,9 +138,7 @@ def load_family(name: str) -> Family:
         folder = importlib.resources.files(f"{name}.machines")
         text = (folder / "family.toml").read_text()
     except (ModuleNotFoundError, FileNotFoundError):
-        raise DefinitionError(
-            f"no machine family {name!r}{did_you_mean(name, families())}", where="family"
-        ) from None
+        raise DefinitionError(f"no machine family {name!r}{did_you_mean(name, families())}", where="family") from None
     module = importlib.import_module(f"{name}.machines")
     return parse_family(tomllib.loads(text), f"{name} family", getattr(module, "check_machine", None))
 
@@ -249,16 +246,12 @@ def _read_mesh(family: Family, where: str, index: int, raw: Table, placed: _Plac
     placed.memories.append(Memory(index, _size(f"{where}.dram", raw["dram"])))
 
     units = cast(Table, _typed(f"{where}.units", raw["units"], dict, "a table of lists"))
-    second = cast(
-        Table, _typed(f"{where}.write_endpoints", raw.get("write_endpoints", {}), dict, "a table of lists")
-    )
+    second = cast(Table, _typed(f"{where}.write_endpoints", raw.get("write_endpoints", {}), dict, "a table of lists"))
     _keys(f"{where}.units", units, family.kinds)
     _keys(f"{where}.write_endpoints", second, tuple(units))
     for kind in family.kinds:
         coordinates = _typed(f"{where}.units.{kind}", units.get(kind, []), list, "a list of [x, y]")
-        writes = _typed(
-            f"{where}.write_endpoints.{kind}", second.get(kind, coordinates), list, "a list of [x, y]"
-        )
+        writes = _typed(f"{where}.write_endpoints.{kind}", second.get(kind, coordinates), list, "a list of [x, y]")
         if len(writes) != len(coordinates):
             raise DefinitionError(
                 f"one write endpoint per {kind}",
@@ -297,9 +290,7 @@ def parse(raw: Table, where: str, family: Family | None = None) -> Machine:
             prefix = f"mesh{mesh}." if len(meshes) > 1 else ""
             units.append(Unit(kind, index, mesh, x, y, port, *write, f"{prefix}{kind}({x},{y})"))
     links: list[tuple[int, int]] = []
-    for i, entry in enumerate(
-        _typed(f"{where}: links", raw.get("links", []), list, "a list of [mesh, mesh]")
-    ):
+    for i, entry in enumerate(_typed(f"{where}: links", raw.get("links", []), list, "a list of [mesh, mesh]")):
         a, b = _pair(f"{where}: links[{i}]", entry)
         if a == b or max(a, b) >= len(meshes):
             raise DefinitionError(
@@ -391,9 +382,7 @@ def load(source: str | Path) -> Machine:
         try:
             text = path.read_text()
         except OSError as error:
-            raise DefinitionError(
-                f"cannot read the machine file: {error.strerror}", where=str(path)
-            ) from None
+            raise DefinitionError(f"cannot read the machine file: {error.strerror}", where=str(path)) from None
         return parse(_toml(text, path.name), path.name)
     known: list[str] = []
     for family in families():

@@ -173,9 +173,7 @@ class Machine:
         return hash(self.fingerprint)
 
     def __eq__(self, other: object) -> bool:
-        return (
-            isinstance(other, Machine) and self.name == other.name and self.fingerprint == other.fingerprint
-        )
+        return isinstance(other, Machine) and self.name == other.name and self.fingerprint == other.fingerprint
 
     @property
     def kinds(self) -> tuple[str, ...]:

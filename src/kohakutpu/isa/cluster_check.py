@@ -46,9 +46,7 @@ def check(
     rules = Rules(unit, lambda row: text(table[row]), source)
     known = (c.op >= FILL) & (c.op <= DRAIN)
     names = ", ".join(OPS)
-    rules.refuse(
-        ~known, "op", "the cluster has no such opcode", values(c.op), names, "use FILL, GEMM or DRAIN"
-    )
+    rules.refuse(~known, "op", "the cluster has no such opcode", values(c.op), names, "use FILL, GEMM or DRAIN")
     rules.refuse(
         c.anchor != ANCHOR,
         "anchor",
@@ -108,9 +106,7 @@ def _bank(c: NDArray[np.int64], name: str, banks: Any, rows: NDArray[np.int64], 
         name,
         "the bank is not offered by this machine",
         values(c),
-        lambda i: (
-            f"{int(banks if isinstance(banks, int) else banks[i]) - 1} (banks per side, see capacity())"
-        ),
+        lambda i: f"{int(banks if isinstance(banks, int) else banks[i]) - 1} (banks per side, see capacity())",
         "use bank 0, or a machine with 512 entries per side and r2_bank_plan",
         rows,
     )
@@ -244,9 +240,7 @@ def _check_gemm(machine: Machine, c: Columns, rows: NDArray[np.int64], rules: Ru
             first + count > entries,
             offset,
             f"the sweep reads beyond its {side} bank ({offset} + {groups}*nk)",
-            lambda i, first=first, count=count: (
-                f"{int(first[i])} + {int(count[i])} = {int(first[i] + count[i])}"
-            ),
+            lambda i, first=first, count=count: f"{int(first[i])} + {int(count[i])} = {int(first[i] + count[i])}",
             f"{entries} entries",
             "use smaller chunks (nk) or a smaller tile",
             rows,

@@ -74,9 +74,7 @@ def disassemble(payloads: NDArray[np.uint64] | Iterable[int]) -> str:
     """Payloads, uint64[n, 4] or integers, as text, a line each; what no encoder writes is `.payload`."""
     lines: list[str] = []
     for item in payloads:
-        number = (
-            item if isinstance(item, int) else int.from_bytes(np.asarray(item, "<u8").tobytes(), "little")
-        )
+        number = item if isinstance(item, int) else int.from_bytes(np.asarray(item, "<u8").tobytes(), "little")
         if number >> 252 in OPS.values() and CLUSTER.matches(number):
             lines.append(text(list(CLUSTER.decode(number).values())))
         else:

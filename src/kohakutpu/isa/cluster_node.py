@@ -105,9 +105,7 @@ def check_node(machine: Machine, unit: Unit, c: Columns, rows: NDArray[np.int64]
     ask = (c.dflags & 1) == 1
     ack = c.dack_y << 4 | c.dack_x
     agent = machine.meshes[unit.mesh]
-    local = {u.y << 4 | u.x for u in machine.units if u.mesh == unit.mesh} | {
-        agent.agent_y << 4 | agent.agent_x
-    }
+    local = {u.y << 4 | u.x for u in machine.units if u.mesh == unit.mesh} | {agent.agent_y << 4 | agent.agent_x}
     allowed = np.array(sorted({0} | local))
     rules.refuse(
         ask & ~remote & ~np.isin(ack, allowed),

@@ -103,9 +103,7 @@ def check_order(c: Columns, table: NDArray[np.int64], state: ClusterState, rules
     )
 
 
-def _check_fused(
-    c: Columns, table: NDArray[np.int64], state: ClusterState, rules: Rules
-) -> tuple[int, ...] | None:
+def _check_fused(c: Columns, table: NDArray[np.int64], state: ClusterState, rules: Rules) -> tuple[int, ...] | None:
     """Emitting GEMMs and fused DRAINs alternate, and agree (datasheet 5.4)."""
     emits = (c.op == GEMM) & (c.emit == 1)
     fused = (c.op == DRAIN) & (c.fuse == 1)

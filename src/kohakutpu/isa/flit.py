@@ -63,9 +63,7 @@ WRITE_REQUEST = Format(
 )
 SIGNALS = {"INST_COMPLETE": 0, "BATCH_COMPLETE": 1, "DATA_RECEIVED": 3, "FAULT": 4}
 INST_COMPLETE, BATCH_COMPLETE, DATA_RECEIVED, FAULT = 0, 1, 3, 4
-SIGNAL = Format(
-    "CU_SIGNAL", 256, [Field("code", (255, 248)), Field("arg", (247, 216), style="x")], {(215, 0): 0}
-)
+SIGNAL = Format("CU_SIGNAL", 256, [Field("code", (255, 248)), Field("arg", (247, 216), style="x")], {(215, 0): 0})
 DATA = Format(
     "CU_DATA",
     256,

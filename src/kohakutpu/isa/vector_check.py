@@ -53,7 +53,7 @@ def reset_state(machine: Machine) -> VectorState:
 def check(
     machine: Machine, words: Iterable[int], *, pc: int = 0, mode: int = MODE.FLAT, vl: int | None = None
 ) -> KernelFacts:
-    """Refuses a kernel that a vector core of `machine` would fault on (vector_kernel). Raises EncodingRefusal."""
+    """Refuses a kernel that a vector core of `machine` would fault on. Raises EncodingRefusal."""
     return scan(machine, [int(w) for w in words], pc, mode=mode, vl=vl)
 
 
@@ -82,9 +82,7 @@ def check_envelopes(
     rules = Rules(unit, text, source)
     op, a, b = rows[:, 0], rows[:, 1], rows[:, 2]
     p = machine.params
-    rules.refuse(
-        (op < 1) | (op > 3), "op", "the core has no such envelope", values(op), "1..3", "IMEM, DESC or RUN"
-    )
+    rules.refuse((op < 1) | (op > 3), "op", "the core has no such envelope", values(op), "1..3", "IMEM, DESC or RUN")
     is_imem, is_desc, is_run = op == ENV_IMEM, op == ENV_DESC, op == ENV_RUN
     rules.refuse(
         is_imem & (a >= p.imem),
@@ -110,9 +108,7 @@ def check_envelopes(
         f"0..{p.descs - 1}",
         "reuse a descriptor",
     )
-    rules.refuse(
-        is_desc & (b > 4), "fld", "the core ignores this field", values(b), "0..4", "0 base, 1..4 dimensions"
-    )
+    rules.refuse(is_desc & (b > 4), "fld", "the core ignores this field", values(b), "0..4", "0 base, 1..4 dimensions")
     rules.close()
     runs = np.flatnonzero(is_run)
     imem, mode, vl = _run_kernels(machine, unit, rows, runs, state, rules)
@@ -169,10 +165,7 @@ class _Walks:
         self.initial = initial
         is_desc = rows[:, 0] == ENV_DESC
         self.writes = {
-            ad: [
-                np.flatnonzero(is_desc & (rows[:, 1] == ad) & (rows[:, 2] == f))
-                for f in range(DESCRIPTOR_FIELDS)
-            ]
+            ad: [np.flatnonzero(is_desc & (rows[:, 1] == ad) & (rows[:, 2] == f)) for f in range(DESCRIPTOR_FIELDS)]
             for ad in np.unique(rows[is_desc, 1]).tolist()
         }
 

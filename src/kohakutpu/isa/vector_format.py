@@ -142,11 +142,10 @@ ALU_SOURCES: dict[OP, str] = {
     **dict.fromkeys((OP.VFMA, OP.VFNMA, OP.VSEL), "abc"),
 }
 COMPARES = (OP.VCMPLT, OP.VCMPGT, OP.VCMPEQ)
-_VALUES = {e: {m.name: m.value for m in e} for e in (MODE, DTYPE, RED)}
 
 
 def _named(kind: type[IntEnum]) -> dict[str, int]:
-    return _VALUES[kind]
+    return {member.name: member.value for member in kind}
 
 
 def _alu(op: OP) -> Format:
@@ -363,9 +362,7 @@ def assemble(source: str) -> list[int]:
 def seti(register: int, value: int, *, constant: bool = False) -> list[int]:
     """The two words that load a 24-bit code into S[register], or into K3."""
     if not 0 <= value < 1 << IMMEDIATE_BITS:
-        raise EncodingRefusal(
-            "value does not fit the field", where="VSETI.value", got=value, limit="24 bits unsigned"
-        )
+        raise EncodingRefusal("value does not fit the field", where="VSETI.value", got=value, limit="24 bits unsigned")
     head = WORDS.encode("VSETI", sa=SRC.K) if constant else WORDS.encode("VSETI", vd=register)
     return [head, value]
 
@@ -375,9 +372,7 @@ def dimension(stride: int, bound: int) -> int:
     return DIMENSION.encode(stride=stride, bound=bound)
 
 
-def node_record(
-    granule: int, ack: tuple[int, int] = (0, 0), mesh: int = 0, final: tuple[int, int] = (0, 0)
-) -> int:
+def node_record(granule: int, ack: tuple[int, int] = (0, 0), mesh: int = 0, final: tuple[int, int] = (0, 0)) -> int:
     """The base of a descriptor used by a VDRAIN to a node (datasheet 6.3); coordinates are (x, y)."""
     return NODE_RECORD.encode(
         granule=granule, ack_x=ack[0], ack_y=ack[1], mesh=mesh, final_x=final[0], final_y=final[1]
@@ -435,9 +430,7 @@ def encode_envelopes(rows: NDArray[np.int64]) -> NDArray[np.uint64]:
     known = np.isin(rows[:, 0], (ENV_IMEM, ENV_DESC, ENV_RUN))
     if not known.all():
         row = int((~known).argmax())
-        raise EncodingRefusal(
-            "no such envelope", where=f"vector envelope[{row}]", got=int(rows[row, 0]), limit="1..3"
-        )
+        raise EncodingRefusal("no such envelope", where=f"vector envelope[{row}]", got=int(rows[row, 0]), limit="1..3")
     for code, fmt, names in (
         (ENV_IMEM, IMEM, {"addr": 1, "word": 3}),
         (ENV_DESC, DESC, {"ad": 1, "fld": 2, "value": 3}),

@@ -51,9 +51,7 @@ class _Scan:
 
     def refuse(self, pc: int, rule: str, got: object, limit: object, hint: str) -> EncodingRefusal:
         text = WORDS.text(self.words[pc]) if 0 <= pc < len(self.words) and self.words[pc] >= 0 else "nothing"
-        return EncodingRefusal(
-            rule, where=f"{self.name}, word {pc} ({text})", got=got, limit=limit, hint=hint
-        )
+        return EncodingRefusal(rule, where=f"{self.name}, word {pc} ({text})", got=got, limit=limit, hint=hint)
 
     def fetch(self, pc: int) -> tuple[str, dict[str, int]]:
         """The instruction at pc with all its fields in range."""
@@ -64,16 +62,12 @@ class _Scan:
         word = self.words[pc]
         mnemonic = WORDS.find(word)
         if mnemonic is None:
-            raise self.refuse(
-                pc, "no instruction has this word", f"{word:#010x}", "datasheet 6.2", "use the assembler"
-            )
+            raise self.refuse(pc, "no instruction has this word", f"{word:#010x}", "datasheet 6.2", "use the assembler")
         self.highest = max(self.highest, pc)
         row = WORDS.formats[mnemonic].decode(word)
         for item in WORDS.formats[mnemonic].fields:
             if not item.allows(row[item.name]):
-                raise self.refuse(
-                    pc, f"{item.name} is out of range", row[item.name], item.limit, "use the assembler"
-                )
+                raise self.refuse(pc, f"{item.name} is out of range", row[item.name], item.limit, "use the assembler")
         return mnemonic, row
 
     def immediate(self, pc: int) -> int:
@@ -150,9 +144,7 @@ class _Scan:
         room = self.machine.params.vl1
         first = row.get("word", row.get("off", 0))
         if mnemonic not in ("VLD", "VST") and first >= room:
-            raise self.refuse(
-                pc, "the first L1 word is outside L1", first, f"{room} words", "use words 0..L1 - 1"
-            )
+            raise self.refuse(pc, "the first L1 word is outside L1", first, f"{room} words", "use words 0..L1 - 1")
         self.uses.setdefault(pc, MemoryUse(pc, mnemonic, WORDS.text(self.words[pc]), row))
 
     def block(self, pc: int, end: int, in_loop: bool) -> int | None:
