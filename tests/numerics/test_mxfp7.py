@@ -133,9 +133,7 @@ def test_ties_go_away_from_zero() -> None:
     assert blocks.q[:5].tolist() == [63, 1, -1, 2, -62]
 
 
-@pytest.mark.parametrize(
-    ("shape", "axis"), [((64,), 0), ((3, 96), -1), ((96, 5), 0), ((2, 32, 7), 1), ((0, 32), 1)]
-)
+@pytest.mark.parametrize(("shape", "axis"), [((64,), 0), ((3, 96), -1), ((96, 5), 0), ((2, 32, 7), 1), ((0, 32), 1)])
 def test_any_axis(shape: tuple[int, ...], axis: int) -> None:
     rng = np.random.default_rng(3)
     x = rng.normal(size=shape).astype(np.float16)
@@ -180,9 +178,7 @@ def test_numbers_of_the_format() -> None:
 
 
 def test_refusals() -> None:
-    with pytest.raises(
-        Unsupported, match=r"MXFP7\.quantise: the quantiser reads FP16; got float32\. Round with"
-    ):
+    with pytest.raises(Unsupported, match=r"MXFP7\.quantise: the quantiser reads FP16; got float32\. Round with"):
         MXFP7.quantise(np.zeros(32, np.float32))  # pyright: ignore[reportArgumentType] - the refusal under test
     with pytest.raises(Refusal, match=r"axis 0.*multiple of 32; got 33\. Pad with zeros"):
         MXFP7.quantise(np.zeros((33, 2), np.float16), 0)
@@ -190,9 +186,7 @@ def test_refusals() -> None:
         MXFP7.quantise(np.zeros((32, 32), np.float16), 2)
     x = np.zeros((2, 32), np.float16)
     x[1, 4] = np.nan
-    with pytest.raises(
-        Refusal, match=r"element \(1, 4\): block elements are finite \(1 of 64 are not\); got nan"
-    ):
+    with pytest.raises(Refusal, match=r"element \(1, 4\): block elements are finite \(1 of 64 are not\); got nan"):
         MXFP7.quantise(x)
     tally = Tally()
     assert MXFP7.quantise(x, tally=tally).scale[1] == 0xF5

@@ -200,9 +200,7 @@ def test_integers_exhaustively(fmt: IntFormat) -> None:
     assert tally.saturated == 0
     # A hair off the tie goes to the nearer side.
     np.testing.assert_array_equal(fmt.encode(np.nextafter(codes[:-1] + 0.5, np.inf), tally=tally), codes[1:])
-    np.testing.assert_array_equal(
-        fmt.encode(np.nextafter(codes[:-1] + 0.5, -np.inf), tally=tally), codes[:-1]
-    )
+    np.testing.assert_array_equal(fmt.encode(np.nextafter(codes[:-1] + 0.5, -np.inf), tally=tally), codes[:-1])
 
 
 def test_integer_ends() -> None:

@@ -5,6 +5,8 @@ Decides which formats ship (datasheet 2.1 to 2.6). Importing it stays cheap: com
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from kohakuaccel.numerics.base import Rounding, Tally, ValueSet
 from kohakuaccel.numerics.blocks import BlockFormat, Blocks
 from kohakuaccel.numerics.conversion import convert
@@ -13,6 +15,9 @@ from kohakuaccel.numerics.formats import IntFormat, ScalarFormat
 
 FP32 = ScalarFormat("FP32", 8, 23, 127, subnormals=True, inf_nan="ieee", overflow="infinity")
 """IEEE binary32."""
+
+FP32_DAZ = replace(FP32, name="FP32_DAZ", subnormals=False)
+"""Binary32 as a vector load reads it: exponent 0 is a signed zero, judged before any rounding (2.8)."""
 
 FP16 = ScalarFormat("FP16", 5, 10, 15, subnormals=True, inf_nan="ieee", overflow="saturate")
 """IEEE binary16 with the machines' store rule: finite overflow saturates, Inf stays (2.1, 2.5, 2.8)."""
@@ -52,9 +57,7 @@ FP22 = accumulator(14)
 E5M3 = ScalarFormat("E5M3", 5, 3, 20, False, "none", "saturate", zero="none", signed=False)
 """A block's scale (2.2): 2^(e-20) * (1 + m/8), every code a positive number."""
 
-MXFP7 = BlockFormat(
-    "MXFP7", IntFormat("INT7", 7, symmetric=True, rounding="nearest-away"), 32, "K", E5M3, "peak-ceil"
-)
+MXFP7 = BlockFormat("MXFP7", IntFormat("INT7", 7, symmetric=True, rounding="nearest-away"), 32, "K", E5M3, "peak-ceil")
 """The matmul operand format (2.2)."""
 
 __all__ = [
@@ -64,6 +67,7 @@ __all__ = [
     "FP16",
     "FP22",
     "FP32",
+    "FP32_DAZ",
     "INT8",
     "INT16",
     "INT32",

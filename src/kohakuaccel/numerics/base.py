@@ -6,6 +6,7 @@ Decides when one format's values are all values of another. It must not know bit
 from __future__ import annotations
 
 import math
+from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import Literal
@@ -33,25 +34,25 @@ class Tally:
     inexact: int = 0
 
 
-class ValueSet:
+class ValueSet(ABC):
     """The set of values of a format: magnitudes described binade by binade, and what else there is."""
 
     name: str
 
     @property
+    @abstractmethod
     def max(self) -> float:
         """Largest finite value that is not the result of a saturation."""
-        raise TypeError(f"{type(self).__name__} must define max")
 
     @property
+    @abstractmethod
     def lowest(self) -> float:
         """Most negative finite value; 0 for an unsigned format."""
-        raise TypeError(f"{type(self).__name__} must define lowest")
 
     @property
+    @abstractmethod
     def smallest(self) -> float:
         """Smallest positive value."""
-        raise TypeError(f"{type(self).__name__} must define smallest")
 
     @property
     def marker(self) -> float | None:
@@ -59,13 +60,13 @@ class ValueSet:
         return None
 
     @property
+    @abstractmethod
     def extras(self) -> frozenset[str]:
         """What the set holds besides positive finite values: zero, minus zero, negatives, Inf, NaN."""
-        raise TypeError(f"{type(self).__name__} must define extras")
 
+    @abstractmethod
     def quantum(self, exponent: int) -> int:
         """Exponent of the spacing of the values in [2^exponent, 2^(exponent + 1)), in or near the range."""
-        raise TypeError(f"{type(self).__name__} must define quantum({exponent})")
 
     def represents(self, value: float | Fraction) -> bool:
         """Whether the finite nonzero `value` is one of the format's."""
@@ -89,9 +90,7 @@ class ValueSet:
                 f"by 2^{self.quantum(e)}"
             )
         if other.marker is not None and not self.represents(other.marker):
-            found.append(
-                f"the saturation value {other.marker:g} of {other.name} is not a value of {self.name}"
-            )
+            found.append(f"the saturation value {other.marker:g} of {other.name} is not a value of {self.name}")
         missing = sorted(other.extras - self.extras)
         if missing:
             found.append(f"{self.name} has no {', no '.join(missing)}")
@@ -101,13 +100,10 @@ class ValueSet:
         found: list[str] = []
         if other.max > self.max or other.lowest < self.lowest:
             found.append(
-                f"{other.name} spans [{other.lowest:g}, {other.max:g}], "
-                f"{self.name} [{self.lowest:g}, {self.max:g}]"
+                f"{other.name} spans [{other.lowest:g}, {other.max:g}], {self.name} [{self.lowest:g}, {self.max:g}]"
             )
         if other.smallest < self.smallest:
-            found.append(
-                f"the smallest value of {other.name} is {other.smallest:g}, of {self.name} {self.smallest:g}"
-            )
+            found.append(f"the smallest value of {other.name} is {other.smallest:g}, of {self.name} {self.smallest:g}")
         return tuple(found)
 
     def contains_range_of(self, other: ValueSet) -> bool:

@@ -63,9 +63,7 @@ class BlockFormat(ValueSet):
                 got=self.scale,
             )
         if self.scale_rule != "peak-ceil":
-            raise DefinitionError(
-                "the scale rule is peak-ceil", where=f"format {self.name}", got=self.scale_rule
-            )
+            raise DefinitionError("the scale rule is peak-ceil", where=f"format {self.name}", got=self.scale_rule)
 
     def __str__(self) -> str:
         return self.name
@@ -145,9 +143,7 @@ class BlockFormat(ValueSet):
         from kohakuaccel.numerics import kernels
 
         if not self._is_compiled:
-            raise Unsupported(
-                "quantise is compiled for 32 int7 elements with an E5M3 scale", where=self.name, got=self
-            )
+            raise Unsupported("quantise is compiled for 32 int7 elements with an E5M3 scale", where=self.name, got=self)
         if values.dtype != np.float16:
             raise Unsupported(
                 "the quantiser reads FP16",
@@ -163,7 +159,8 @@ class BlockFormat(ValueSet):
                 got=values.shape[axis],
                 hint="pad with zeros",
             )
-        moved = np.ascontiguousarray(np.moveaxis(values, axis, -1))
+        # Writeable, as a read-only array would compile the kernel once more.
+        moved = np.require(np.moveaxis(values, axis, -1), requirements=["C", "W"])
         half = moved.view(np.uint16).reshape(-1, self.block)
         q = np.empty(half.shape, np.int8)
         scale = np.empty(half.shape[0], np.uint8)
@@ -191,17 +188,13 @@ class BlockFormat(ValueSet):
         scales = self.scale.decode(blocks.scale)
         return self.element.decode(blocks.q) * np.repeat(scales, self.block, axis=blocks.axis)
 
-    def round(
-        self, values: NDArray[np.float16], axis: int = -1, *, tally: Tally | None = None
-    ) -> NDArray[np.float64]:
+    def round(self, values: NDArray[np.float16], axis: int = -1, *, tally: Tally | None = None) -> NDArray[np.float64]:
         """Values float64 after quantising along `axis`: dequantise(quantise(values))."""
         return self.dequantise(self.quantise(values, axis, tally=tally))
 
     def _axis(self, ndim: int, axis: int) -> int:
         if not -ndim <= axis < ndim:
-            raise Refusal(
-                "the axis exists", where=f"{self.name}.quantise", got=axis, limit=f"{ndim} dimensions"
-            )
+            raise Refusal("the axis exists", where=f"{self.name}.quantise", got=axis, limit=f"{ndim} dimensions")
         return axis % ndim
 
     def explain(self, values: Any) -> str:
@@ -212,9 +205,7 @@ class BlockFormat(ValueSet):
         row = np.zeros(self.block, np.float16)
         given = np.asarray(values, np.float16).reshape(-1)
         if given.size > self.block:
-            raise Refusal(
-                "one block at a time", where=f"{self.name}.explain", got=given.size, limit=self.block
-            )
+            raise Refusal("one block at a time", where=f"{self.name}.explain", got=given.size, limit=self.block)
         row[: given.size] = given
         tally = Tally()
         blocks = self.quantise(row, tally=tally)

@@ -8,12 +8,9 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import TYPE_CHECKING
 
 from kohakuaccel.numerics.base import Tally
-
-if TYPE_CHECKING:
-    from kohakuaccel.numerics.formats import IntFormat, ScalarFormat
+from kohakuaccel.numerics.formats import IntFormat, ScalarFormat
 
 
 @dataclass(frozen=True)
@@ -74,19 +71,16 @@ def explain(fmt: ScalarFormat | IntFormat, x: float) -> Explanation:
 
 
 def _fields(fmt: ScalarFormat | IntFormat, code: int) -> str:
-    exp_bits = getattr(fmt, "exp_bits", None)
-    man_bits = getattr(fmt, "man_bits", None)
-    if exp_bits is None or man_bits is None:
+    if isinstance(fmt, IntFormat):
         return f"{code & ((1 << fmt.bits) - 1):0{fmt.bits}b}"
+    exp_bits, man_bits = fmt.exp_bits, fmt.man_bits
     sign = f"{code >> (exp_bits + man_bits):b} " if fmt.signed else ""
     exponent = (code >> man_bits) & ((1 << exp_bits) - 1)
     mantissa = f" {code & ((1 << man_bits) - 1):0{man_bits}b}" if man_bits else ""
     return f"{sign}{exponent:0{exp_bits}b}{mantissa}"
 
 
-def _outcome(
-    fmt: ScalarFormat | IntFormat, x: float, value: float, error_ulp: float | None, tally: Tally
-) -> str:
+def _outcome(fmt: ScalarFormat | IntFormat, x: float, value: float, error_ulp: float | None, tally: Tally) -> str:
     if tally.nan:
         return "NaN, which the format does not have: written as zero and counted"
     if tally.saturated:

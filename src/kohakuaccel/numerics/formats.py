@@ -168,9 +168,7 @@ class ScalarFormat(ValueSet):
         row = (self.exp_bits, self.man_bits, self.bias, int(self.subnormals), ieee, zero, int(self.signed))
         return np.array((*row, overflow, rounding, 0), np.int64)
 
-    def encode(
-        self, values: ArrayLike, *, tally: Tally | None = None, nan: NanRule = "canonical"
-    ) -> NDArray[Any]:
+    def encode(self, values: ArrayLike, *, tally: Tally | None = None, nan: NanRule = "canonical") -> NDArray[Any]:
         """Round real values (any shape, taken as float64) to codes of `code_dtype`.
 
         A value that would saturate, or a NaN the format has no code for, is a `Refusal` unless a `tally` is
@@ -180,7 +178,7 @@ class ScalarFormat(ValueSet):
         from kohakuaccel.numerics import codecs
 
         source = _as_values(values, self.name)
-        flat = np.ascontiguousarray(source).reshape(-1)
+        flat = np.require(source, requirements=["C", "W"]).reshape(-1)
         codes = np.empty(flat.size, np.uint32)
         counts = np.zeros(codecs.COUNTS, np.int64)
         parameters = self._parameters.copy()
@@ -194,7 +192,8 @@ class ScalarFormat(ValueSet):
         from kohakuaccel.numerics import codecs
 
         source = _as_codes(codes, self)
-        flat = np.ascontiguousarray(source, np.uint32).reshape(-1)
+        # Writeable, as a read-only array would compile the kernel once more.
+        flat = np.require(source, np.uint32, ["C", "W"]).reshape(-1)
         values = np.empty(flat.size, np.float64)
         unlawful = codecs.decode_float(flat, values, self._parameters)
         if unlawful:
@@ -298,12 +297,10 @@ class IntFormat(ValueSet):
         from kohakuaccel.numerics import codecs
 
         source = _as_values(values, self.name)
-        flat = np.ascontiguousarray(source).reshape(-1)
+        flat = np.require(source, requirements=["C", "W"]).reshape(-1)
         codes = np.empty(flat.size, np.int64)
         counts = np.zeros(codecs.COUNTS, np.int64)
-        codecs.encode_integer(
-            flat, codes, int(self.lowest), int(self.max), _ROUNDINGS.index(self.rounding), counts
-        )
+        codecs.encode_integer(flat, codes, int(self.lowest), int(self.max), _ROUNDINGS.index(self.rounding), counts)
         _settle(self, flat, counts, tally)
         return codes.astype(self.code_dtype).reshape(source.shape)
 
@@ -366,11 +363,7 @@ def _as_codes(codes: ArrayLike, fmt: ScalarFormat | IntFormat) -> NDArray[Any]:
             got=array.dtype,
             hint="use .view() to read a float array's bits",
         )
-    if (
-        isinstance(fmt, ScalarFormat)
-        and array.size
-        and (array.dtype.kind == "i" or array.dtype.itemsize == 8)
-    ):
+    if isinstance(fmt, ScalarFormat) and array.size and (array.dtype.kind == "i" or array.dtype.itemsize == 8):
         low, high = int(array.min()), int(array.max())
         if low < 0 or high >> 32:
             raise Refusal(
