@@ -58,9 +58,7 @@ def normalise_axes(axis: int | Sequence[int] | None, ndim: int, where: str) -> S
         if not isinstance(one, (int, np.integer)) or isinstance(one, bool):
             raise Refusal("an axis is an integer", where=where, got=repr(one))
         if not -ndim <= one < ndim:
-            raise Refusal(
-                "an axis exists in the tensor", where=where, got=f"axis {one}", limit=f"{ndim} axes"
-            )
+            raise Refusal("an axis exists in the tensor", where=where, got=f"axis {one}", limit=f"{ndim} axes")
         found.append(int(one) % ndim)
     if len(set(found)) != len(found):
         raise Refusal("an axis is named once", where=where, got=f"axes {wanted}")
@@ -87,9 +85,7 @@ def resolve_reshape(wanted: Shape, size: int) -> Shape:
     known = size_of(tuple(n for n in wanted if n != -1))
     fits = known == size if unknown == 0 else unknown == 1 and known > 0 and size % known == 0
     if not fits:
-        raise Refusal(
-            "a reshape keeps the number of elements", where="reshape", got=wanted, limit=f"{size} elements"
-        )
+        raise Refusal("a reshape keeps the number of elements", where="reshape", got=wanted, limit=f"{size} elements")
     return tuple(size // known if n == -1 else n for n in wanted)
 
 

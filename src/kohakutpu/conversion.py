@@ -120,9 +120,7 @@ def to_half(value: Any, *, overflow: Overflow = "refuse", where: str = "tensor")
     return half, shown_dtype(array.dtype)
 
 
-def _settle_overflow(
-    array: NDArray[Any], half: Half, infinite: NDArray[np.bool_], rule: Overflow, where: str
-) -> None:
+def _settle_overflow(array: NDArray[Any], half: Half, infinite: NDArray[np.bool_], rule: Overflow, where: str) -> None:
     with np.errstate(invalid="ignore"):  # ml_dtypes flags NaN here
         finite = infinite if array.dtype.kind in "iub" else infinite & ~np.isinf(array)
     if rule == "inf" or not finite.any():

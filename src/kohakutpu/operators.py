@@ -112,9 +112,7 @@ def binary(name: str, a: Any, b: Any) -> Tensor:
         if by_row is not None:
             return _shaped(by_row, shape, dtype)
     flat = shape or (1,)
-    return _shaped(
-        _call(name, x.broadcast_to(shape).reshape(flat), y.broadcast_to(shape).reshape(flat)), shape, dtype
-    )
+    return _shaped(_call(name, x.broadcast_to(shape).reshape(flat), y.broadcast_to(shape).reshape(flat)), shape, dtype)
 
 
 def _with_constant(kernel: str, x: Tensor, value: float) -> Tensor:
@@ -199,9 +197,7 @@ def _row_form(x: Tensor, where: str) -> Tensor:
 def softmax(x: Tensor, axis: int = -1) -> Tensor:
     """e^(x - max) / sum along one axis."""
     if not x.ndim:
-        raise Refusal(
-            "a row operator works along the last axis", where="softmax", got="a tensor without axes"
-        )
+        raise Refusal("a row operator works along the last axis", where="softmax", got="a tensor without axes")
     (chosen,) = shapes.normalise_axes(axis, x.ndim, "softmax")
     if x.size == 0:
         return x
@@ -264,9 +260,7 @@ def reduce(name: str, x: Tensor, axis: Axis, keepdims: bool) -> Tensor:
         return _known(x, 0.0, shape, x.dtype)
     if length == 0:
         if name in ("max", "min"):
-            raise Refusal(
-                f"{name} needs at least one element", where=name, got=f"shape {x.shape}, axes {axes}"
-            )
+            raise Refusal(f"{name} needs at least one element", where=name, got=f"shape {x.shape}, axes {axes}")
         return _known(x, 0.0 if name == "sum" else np.nan, shape, x.dtype)
     if length == 1:
         return Tensor(x.storage, shape, x.dtype)

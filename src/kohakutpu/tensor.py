@@ -116,9 +116,7 @@ class Tensor:
         )
 
     def __eq__(self, other: object) -> NoReturn:
-        raise Refusal(
-            "tensors have no elementwise comparison", where="==", hint="compare .numpy() arrays, or use `is`"
-        )
+        raise Refusal("tensors have no elementwise comparison", where="==", hint="compare .numpy() arrays, or use `is`")
 
     __hash__ = object.__hash__
 
@@ -205,9 +203,7 @@ class Tensor:
             given = shapes.as_shape(axes, "transpose")
             order = tuple(axis + self.ndim if axis < 0 else axis for axis in given)
         if sorted(order) != list(range(self.ndim)):
-            raise Refusal(
-                "a transpose names every axis once", where="transpose", got=axes, limit=f"{self.ndim} axes"
-            )
+            raise Refusal("a transpose names every axis once", where="transpose", got=axes, limit=f"{self.ndim} axes")
         shape = tuple(self._shape[axis] for axis in order)
         if shapes.keeps_order(self._shape, order):
             return Tensor(self._storage, shape, self._dtype)
@@ -229,9 +225,7 @@ class Tensor:
         """Stretched to `shape` by numpy's rule, without a host copy; kept with this value for the next
         use."""
         if shapes.broadcast(self._shape, shape, "broadcast_to") != shape:
-            raise Refusal(
-                "a tensor stretches to a larger shape", where="broadcast_to", got=self._shape, limit=shape
-            )
+            raise Refusal("a tensor stretches to a larger shape", where="broadcast_to", got=self._shape, limit=shape)
         source, held = self._storage, self._shape
         size = shapes.size_of(shape)
         if size == source.size:

@@ -35,9 +35,7 @@ def check(got: NDArray[Any], want: Any, steps: float, absolute: Any = 0.0) -> No
     over = np.where(finite, error - room, -1.0)
     if over.size and over.max() > 0:
         at = np.unravel_index(int(np.argmax(over)), over.shape)
-        raise AssertionError(
-            f"at {at}: got {got[at]}, float64 {ref[at]}, error {error[at]}, allowed {room[at]}"
-        )
+        raise AssertionError(f"at {at}: got {got[at]}, float64 {ref[at]}, error {error[at]}, allowed {room[at]}")
 
 
 def quantiser_error(values: Doubles) -> Doubles:
@@ -66,6 +64,4 @@ def check_matmul(got: NDArray[Any], a: Any, b: Any) -> None:
     want = left @ np.swapaxes(right, -1, -2)
     assert got.shape == want.shape, (got.shape, want.shape)
     over = np.abs(got.astype(np.float64) - want) - matmul_bound(left, right)
-    assert not over.size or over.max() <= 0, (
-        f"{over.max()} beyond the bound, largest value {np.abs(want).max()}"
-    )
+    assert not over.size or over.max() <= 0, f"{over.max()} beyond the bound, largest value {np.abs(want).max()}"

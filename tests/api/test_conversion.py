@@ -84,20 +84,48 @@ def test_all_halves_pass_unchanged() -> None:
     assert dtype == HALF
 
 
+def nearest_halves(exact: Any) -> Any:
+    """Reference over arrays: the FP16 value between whose exact midpoints each finite double lies, ties to
+    even."""
+    codes = np.arange(0x7C00, dtype=np.uint16)
+    values = np.append(codes.view(np.float16).astype(np.float64), 65536.0)
+    middles = (values[:-1] + values[1:]) / 2
+    size = np.abs(exact)
+    at = np.searchsorted(middles, size, side="left")
+    tie = (at < middles.size) & (middles[np.minimum(at, middles.size - 1)] == size)
+    at = at + (tie & (at % 2 == 1))
+    return np.copysign(np.where(at == 0x7C00, np.inf, values[at]), exact)
+
+
+def test_the_two_references_agree() -> None:
+    for value in adversarial_float64():
+        assert nearest_halves(np.array([value]))[0] == nearest_half(Fraction(value))
+
+
 def test_every_bfloat16() -> None:
     source = np.arange(65536, dtype=np.uint16).view(ml_dtypes.bfloat16)
     half, dtype = to_half(source, overflow="inf")
-    wide = source.astype(np.float32)
+    with np.errstate(invalid="ignore"):
+        wide = source.astype(np.float64)
     finite = np.isfinite(wide)
-    expected = [nearest_half(Fraction(float(x))) for x in wide[finite]]
-    assert np.array_equal(half[finite].astype(np.float64), np.array(expected))
+    assert np.array_equal(half[finite].astype(np.float64), nearest_halves(wide[finite]))
+    assert np.array_equal(half[np.isinf(wide)], wide[np.isinf(wide)])
     assert np.array_equal(np.isnan(half), np.isnan(wide))
     assert dtype == HALF
 
 
-@pytest.mark.parametrize(
-    "dtype", ["?", "i1", "u1", "i2", "u2", "i4", "u4", "i8", "u8", ">i4", ">f4", "<f8", ">f2"]
-)
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_a_million_random_floats(dtype: Any) -> None:
+    rng = np.random.default_rng(11)
+    source = (rng.normal(size=500_000) * 2.0 ** rng.integers(-30, 18, 500_000)).astype(dtype)
+    assert np.array_equal(to_half(source, overflow="inf")[0].astype(np.float64), nearest_halves(source))
+    middle = nearest_halves(source) + nearest_halves(source).astype(np.float16).astype(np.float64) * 2.0**-11
+    near = (middle * (1 + rng.integers(-2, 3, middle.size) * np.finfo(dtype).eps)).astype(dtype)
+    near = near[np.isfinite(near)]
+    assert np.array_equal(to_half(near, overflow="inf")[0].astype(np.float64), nearest_halves(near))
+
+
+@pytest.mark.parametrize("dtype", ["?", "i1", "u1", "i2", "u2", "i4", "u4", "i8", "u8", ">i4", ">f4", "<f8", ">f2"])
 def test_every_source_dtype(dtype: str) -> None:
     source = np.array([0, 1, 1, 100, 127, 0], dtype=dtype)
     half, shown = to_half(source)
@@ -172,9 +200,7 @@ def test_refusal_names_element_value_limit_and_way_out() -> None:
         assert word in text
 
 
-@pytest.mark.parametrize(
-    "source", [np.int64(70000), 70000, [70000], np.float32(7e4), ml_dtypes.bfloat16(7e4)]
-)
+@pytest.mark.parametrize("source", [np.int64(70000), 70000, [70000], np.float32(7e4), ml_dtypes.bfloat16(7e4)])
 def test_overflow_is_refused_from_every_kind(source: Any) -> None:
     with pytest.raises(Refusal, match="65504"):
         to_half(source)

@@ -206,9 +206,7 @@ def test_broadcasting_costs_no_host_copy_and_is_kept(bytes_device: Any, hosted: 
     assert wide.storage.host().strides == (0, 2)
     assert v.broadcast_to((6, 20)).storage is wide.storage
     wide.buffer(TILES)
-    assert np.array_equal(
-        TILES.unpack(bytes_device.download(wide.buffer(TILES))).reshape(6, 20), wide.numpy()
-    )
+    assert np.array_equal(TILES.unpack(bytes_device.download(wide.buffer(TILES))).reshape(6, 20), wide.numpy())
     assert bytes_device.counters.relayouts == 0
     c = computed(bytes_device, values(6, 1), RowMajor.of(6, 1)).broadcast_to((6, 20))
     c.buffer(ROWS)
