@@ -13,7 +13,9 @@ from kohakuaccel.machine import Machine
 from kohakutpu import machines
 from kohakutpu.units import state
 from reference.burst import Burst
+from reference.cluster import Cluster
 from reference.errors import Raised, UnitFault, Waits
+from reference.formats import fp22_value
 from reference.memory import Memory
 from reference.vector import VectorCore
 
@@ -95,6 +97,7 @@ class Bench:
         self.out = state.make_outbox()
         self.note = np.zeros(state.NOTE_WORDS, np.int64)
         self.kinds = {(u.mesh, u.x, u.y): u.kind for u in self.machine.units}
+        self.kinds |= {(p.mesh, p.x, p.y): "port" for p in self.machine.ports}
 
     def clear(self) -> None:
         self.out.count[:] = 0
@@ -139,9 +142,7 @@ class VectorBench(Bench):
             rows[vs.ROW_S + s] = (code if code >> 15 & 255 else code & 0x800000) << 8
         self.vc.predicate[4 * self.u : 4 * self.u + 4] = np.array(self.ref.p, np.uint8)
         at = self.u * vs.L1
-        self.vc.wide[4 * at : 4 * (at + vs.L1)] = np.array(
-            [q for w in self.ref.l1 for q in quads(w)], np.uint64
-        )
+        self.vc.wide[4 * at : 4 * (at + vs.L1)] = np.array([q for w in self.ref.l1 for q in quads(w)], np.uint64)
         self.vc.filled[at : at + vs.L1] = vs.WRITTEN
 
     def step(self, payload: int) -> tuple[Outcome, Outcome]:
@@ -186,3 +187,93 @@ class VectorBench(Bench):
         assert int(vc.saturated[u]) == ref.saturated
         assert int(vc.retired[u]) == ref.retired
         same_memory(self.mem, 0, ref.memory, 1 << 17)
+
+
+def fp22_as_float(code: int) -> float:
+    m, e = fp22_value(code)
+    return float(m) * 2.0**e
+
+
+class ClusterBench(Bench):
+    """One compiled cluster beside its reference."""
+
+    def __init__(self, name: str = "ship_3x2", index: int = 1, **params: int) -> None:
+        super().__init__(name, **params)
+        self.u = index
+        self.unit = self.machine.units_of("MG")[index]
+        self.reference(Memory(1 << 20), "count")
+
+    def reference(self, memory: Memory, policy: str) -> Cluster:
+        """A fresh pair over this memory; the compiled memory takes its contents."""
+        from kohakutpu.units.cluster import make_clusters
+
+        params = self.machine.params
+        self.cl = make_clusters(self.machine)
+        self.policy = {"raise": 0, "count": 1}[policy]
+        self.forget()
+        load_memory(self.mem, 0, memory)
+        where = (self.unit.x, self.unit.y)
+        sides = (params.l1_a, params.l1_b)
+        self.ref = Cluster(memory, 0, where, params.tiles, sides, self.kinds, policy)
+        return self.ref
+
+    def step(self, payload: int) -> tuple[Outcome, Outcome]:
+        """One instruction on both."""
+        from kohakutpu.isa.cluster import CLUSTER
+        from kohakutpu.units.cluster import cluster_step
+
+        expect = outcome(self.ref, payload)
+        row = CLUSTER.decode_table(np.array([quads(payload)], np.uint64))[0]
+        self.clear()
+        status = cluster_step(self.cl, self.mem, self.out, self.u, row, self.policy, self.note)
+        return expect, compiled_outcome(status, self.note, self.out, pc=False)
+
+    def receive(self, buf: int, offset: int, granules: list[int]) -> tuple[str, str]:
+        """One CU_DATA burst to both: taken, bad, or raised."""
+        from kohakutpu.units.cluster import cluster_receive
+
+        before = self.ref.bad_burst
+        try:
+            self.ref.receive(buf, offset, tuple(granules))
+            expect = "bad" if self.ref.bad_burst and not before else "taken"
+        except Raised as error:
+            expect = error.what
+        self.ref.bad_burst = False
+        data = np.array([quads(g) for g in granules], np.uint64)
+        code = int(cluster_receive(self.cl, self.u, buf, offset, data, len(granules)))
+        names = {v: k[2:] for k, v in vars(state).items() if k.startswith("E_")}
+        return expect, {0: "taken", 0x11: "bad"}.get(code) or names[code]
+
+    def live(self) -> list[int]:
+        """The live sweep as the compiled model notes it: 1, then first L1 entry and count of each side."""
+        from kohakutpu.units import cluster_state as cs
+
+        if not self.ref.live:
+            return [0] + [int(v) for v in self.cl.reg[self.u, cs.LIVE + 1 : cs.LIVE + 5]]
+        sides = {side: (256 * bank + first, count) for (side, bank), (first, count) in self.ref.live.items()}
+        return [1, *sides[0], *sides[1]]
+
+    def compare(self) -> None:
+        """L1, tiles, what is open, live and queued, counters, memory."""
+        from kohakutpu.units import cluster_state as cs
+
+        cl, ref, u = self.cl, self.ref, self.u
+        for side in range(2):
+            n = ref.capacity[side]
+            valid = [int(e in ref.l1[side]) for e in range(n)]
+            np.testing.assert_array_equal(cl.valid[u, side, :n] & 1, valid, "L1 valid")
+            image = cl.q8[u, side].reshape(-1, 128)
+            scale = cl.scale[u, side].reshape(-1, 4)
+            for e, entry in ref.l1[side].items():
+                q = np.array([lane[0] for lane in entry], np.int8)
+                np.testing.assert_array_equal(image[e], (q.T if side else q).ravel(), f"L1 entry {side} {e}")
+                assert [int(s) for s in scale[e]] == [lane[1] for lane in entry]
+        tiles = [fp22_as_float(c) for t in range(ref.open_tiles) for c in ref.tile[t]]
+        np.testing.assert_array_equal(cl.tile[u, : len(tiles)], np.array(tiles, np.float32), "tile")
+        reg = [int(v) for v in cl.reg[u]]
+        assert reg[cs.OPEN_GM : cs.OPEN_COUNT + 1] == [*(ref.opened or (0, 0)), ref.open_tiles]
+        assert reg[cs.LIVE : cs.LIVE_B_COUNT + 1] == self.live()
+        assert (reg[cs.PENDING], reg[cs.OUTSTANDING]) == (len(ref.queue), sum(len(w) for _, w in ref.queue))
+        assert (int(cl.saturated[u]), int(cl.nonfinite[u])) == (ref.saturated, ref.nonfinite)
+        assert int(cl.retired[u]) == ref.retired
+        same_memory(self.mem, 0, ref.memory, 1 << 18)

@@ -203,9 +203,7 @@ def test_fp16_round_trip() -> None:
         ),
     ],
 )
-def test_tables(
-    name: str, crc: int, first: tuple[int, ...], last: tuple[int, ...], sums: tuple[int, ...]
-) -> None:
+def test_tables(name: str, crc: int, first: tuple[int, ...], last: tuple[int, ...], sums: tuple[int, ...]) -> None:
     table = f.TABLES[name]
     assert f.table_crc(name) == crc
     assert (table[0], table[-1]) == (first, last)

@@ -128,6 +128,11 @@ class Cluster:
         self.saturated = 0
         self.nonfinite = 0
 
+    @property
+    def open_tiles(self) -> int:
+        """Sub-tiles 0.. that hold a value, of the present shape or of an earlier one."""
+        return len(self.tile)
+
     # --- one instruction ---
 
     def execute(self, payload: int) -> tuple[int, list[Burst]]:
@@ -176,7 +181,8 @@ class Cluster:
         base = local_offset(self.mesh, f.addr)
         if base % 32 or base + size * f.n > self.memory.size:
             raise Raised("ADDRESS", f.addr)
-        fault = 0
+        entries: list[Entry] = []
+        nonfinite = 0
         for i in range(f.n):
             at = base + size * i
             if at // PAGE != (at + size - 1) // PAGE:
@@ -186,28 +192,31 @@ class Cluster:
                 entry = unpack_entry(words, f.sel == 1)
             else:
                 entry, bad = mxfp7_entry([h for w in words for h in halves(w)])
-                self.nonfinite += bad
-                if bad and self.policy == "raise":
-                    fault = 0x10
+                nonfinite += bad
+            entries.append(entry)
+        self.nonfinite += nonfinite
+        for i, entry in enumerate(entries):
             self.l1[f.sel][self._index(f.sel, f.fbank, f.eoff + i)] = entry
-        return fault
+        return 0x10 if nonfinite and self.policy == "raise" else 0
 
     # --- GEMM (5.3) ---
 
     def _gemm(self, f: Fields) -> None:
-        if f.anchor != 40 or not (f.gm and f.gn and f.nk) or (f.emit and not f.acc and f.nk == 1):
+        if f.anchor != 40 or not (f.gm and f.gn and f.nk):
             raise Raised("FIELD")
         count = f.gm * f.gn
         if count > self.tiles:
             raise Raised("TILE_RANGE", count)
         self._range(0, f.abank, f.aoff, f.gm * f.nk)
         self._range(1, f.bbank, f.boff, f.gn * f.nk)
-        if f.acc and (self.opened != (f.gm, f.gn) or any(t not in self.tile for t in range(count))):
+        if f.acc and self.opened != (f.gm, f.gn):
             raise Raised("TILE_UNOPENED")
         if sum(len(words) for _, words in self.queue) > QUEUE:
             raise Waits("DRAIN_QUEUE")  # the previous sweep is stalled and nobody drains it
         a = [self._entry(0, f.abank, f.aoff + i) for i in range(f.gm * f.nk)]
         b = [self._entry(1, f.bbank, f.boff + i) for i in range(f.gn * f.nk)]
+        # Block 0 of an opening GEMM is a LOAD, which hands nothing out.
+        emit = f.emit and (f.acc or f.nk > 1)
         handed: list[int] = []
         for kb in range(f.nk):
             for g in range(f.gm):
@@ -217,11 +226,11 @@ class Cluster:
                     if kb or f.acc:
                         block = [add22(old, new) for old, new in zip(self.tile[t], block)]
                     self.tile[t] = block
-                    if f.emit and kb == f.nk - 1:
+                    if emit and kb == f.nk - 1:
                         handed.append(self._fp16(block))
         if not f.acc:
             self.opened = (f.gm, f.gn)
-        if f.emit:
+        if emit:
             self.queue.append((f, handed))
         self.live = {(0, f.abank): (f.aoff, f.gm * f.nk), (1, f.bbank): (f.boff, f.gn * f.nk)}
 
@@ -253,28 +262,39 @@ class Cluster:
             raise Raised("FIELD")
         if f.n > self.tiles:
             raise Raised("TILE_RANGE", f.n)
-        wide = f.dnode == 1 and f.dbuf == 2
         if f.fuse:
             if not self.queue:
                 raise Waits("NO_EMIT")
-            gemm, words = self.queue.pop(0)
-            if len(words) != f.n or gemm.destination != f.destination:
-                raise Raised("DRAIN_MISMATCH")
-            granules = words
-            if wide:
+            gemm, words = self.queue[0]
+            # What a GEMM hands out is FP16, so a fused DRAIN cannot be an FP22 transfer.
+            if len(words) != f.n or gemm.destination != f.destination or (f.dnode and f.dbuf == 2):
                 raise Raised("DRAIN_MISMATCH")
         else:
+            if f.n > self.open_tiles:
+                raise Raised("TILE_UNOPENED")
             if sum(len(words) for _, words in self.queue) > QUEUE:
                 raise Waits("DRAIN_QUEUE")
+        target = self._node(f) if f.dnode else None
+        base = 0 if f.dnode else self._drain_range(f)
+        if f.fuse:
+            granules = self.queue.pop(0)[1]
+        else:
             self.live = {}
-            if any(t not in self.tile for t in range(f.n)):
-                raise Raised("TILE_UNOPENED")
-            if wide:
+            if f.dnode and f.dbuf == 2:
                 granules = [g for t in range(f.n) for g in subtile_granules(self.tile[t])]
             else:
                 granules = [self._fp16(self.tile[t]) for t in range(f.n)]
-        if f.dnode:
-            return self._to_node(f, granules)
+        if target is not None:
+            offset = bits(f.addr, 20, 5)
+            return [
+                Burst(*target, f.dbuf, offset + i, tuple(granules[i : i + 8]), f.dflags, f.dack)
+                for i in range(0, len(granules), 8)
+            ]
+        for t, word in enumerate(granules):
+            self.memory.store(base + 32 * t, word)
+        return []
+
+    def _drain_range(self, f: Fields) -> int:
         base = local_offset(self.mesh, f.addr)
         if base % 32 or base + 32 * f.n > self.memory.size:
             raise Raised("ADDRESS", f.addr)
@@ -282,22 +302,24 @@ class Cluster:
             last = min(t + 8, f.n) - 1
             if (base + 32 * t) // PAGE != (base + 32 * last) // PAGE:
                 raise Raised("PAGE", base + 32 * t)
-        for t, word in enumerate(granules):
-            self.memory.store(base + 32 * t, word)
-        return []
+        return base
 
-    def _to_node(self, f: Fields, granules: list[int]) -> list[Burst]:
+    def _node(self, f: Fields) -> tuple[int, int, int]:
         where = (f.dmesh, f.dfin & 15, f.dfin >> 4) if f.dfin else (self.mesh, *f.dst)
+        if f.addr % 32 or f.addr >> 21:
+            raise Raised("ADDRESS", f.addr)
+        if f.dfin:
+            if self.kinds.get((self.mesh, *f.dst)) != "port":
+                raise Raised("NODE", self.mesh, *f.dst)
+            if f.dflags & 1 and f.dack == (0, 0):
+                raise Raised("FIELD", 0)
         wanted = {0: "VC", 2: "MG"}.get(f.dbuf)
         if wanted is None or self.kinds.get(where) != wanted:
             raise Raised("NODE", *where)
-        offset = bits(f.addr, 20, 5)
-        if wanted == "VC" and offset + f.n > 512:
-            raise Raised("NODE", *where)
-        return [
-            Burst(*where, f.dbuf, offset + i, tuple(granules[i : i + 8]), f.dflags, f.dack)
-            for i in range(0, len(granules), 8)
-        ]
+        granules, capacity = (f.n, 512) if wanted == "VC" else (2 * f.n, 2 * self.tiles)
+        if bits(f.addr, 20, 5) + granules > capacity:
+            raise Raised("L1_RANGE", bits(f.addr, 20, 5), granules, capacity)
+        return where
 
     # --- CU_DATA (4.2) ---
 
@@ -305,16 +327,11 @@ class Cluster:
         """Accept a burst, or drop it whole and report it at the next retirement."""
         n = len(granules)
         if buf in (0, 1) and offset + n <= 4 * self.capacity[buf]:
-            for i, word in enumerate(granules):
-                self.arriving[buf][offset + i] = word
-                if (offset + i) % 4 == 3:
-                    index = (offset + i) // 4
-                    words = [self.arriving[buf].pop(4 * index + w, 0) for w in range(4)]
-                    self.l1[buf][index] = unpack_entry(words, buf == 1)
+            self._receive_entries(buf, offset, granules)
         elif buf == 2 and offset % 2 == 0 and n % 2 == 0 and offset + n <= 2 * self.tiles:
             first = offset // 2
             for t in range(first, first + n // 2):
-                if t not in self.tile:
+                if t >= self.open_tiles:
                     raise Raised("TILE_UNOPENED", t)
             for i in range(0, n, 2):
                 value = granules_subtile(granules[i], granules[i + 1])
@@ -322,3 +339,24 @@ class Cluster:
                 self.tile[first + i // 2] = [add22(x, y) for x, y in zip(old, value)]
         else:
             self.bad_burst = True
+
+    def _receive_entries(self, buf: int, offset: int, granules: tuple[int, ...]) -> None:
+        """Packed entries, each committed by its word 3; a commit without the first three words is a bad burst."""
+        n = len(granules)
+        for (side, bank), (first, count) in self.live.items():
+            touched = {(offset + i) // 4 for i in range(n)}
+            swept = {self._index(side, bank, first + i) for i in range(count)}
+            if side == buf and touched & swept:
+                raise Raised("LIVE_SWEEP", buf)
+        arriving = dict(self.arriving[buf])
+        for i, word in enumerate(granules):
+            arriving[offset + i] = word
+            if (offset + i) % 4 == 3:
+                index = (offset + i) // 4
+                if any(4 * index + w not in arriving for w in range(3)):
+                    self.bad_burst = True
+                    return
+                words = [arriving.pop(4 * index + w) for w in range(4)]
+                self.l1[buf][index] = unpack_entry(words, buf == 1)
+        self.arriving[buf].clear()
+        self.arriving[buf].update(arriving)

@@ -38,10 +38,7 @@ def half_block(rng: Random, nonfinite: bool = False) -> list[int]:
         return [rng.choice([0, 0x8000]) for _ in range(128)]
     if style < 0.25:
         low = rng.choice([0, 1, 2, 24, 27])
-        return [
-            rng.getrandbits(1) << 15 | (low + rng.randrange(4)) << 10 | rng.getrandbits(10)
-            for _ in range(128)
-        ]
+        return [rng.getrandbits(1) << 15 | (low + rng.randrange(4)) << 10 | rng.getrandbits(10) for _ in range(128)]
     return [half(rng, nonfinite) for _ in range(128)]
 
 
@@ -83,15 +80,24 @@ def e8(rng: Random) -> int:
 def packed_words(rng: Random) -> list[int]:
     """Four words of a quantised entry with any scale bytes and q in [-63, 63]."""
     words: list[int] = []
-    scales = sum(
-        (rng.getrandbits(8) if rng.random() < 0.2 else 0x58 + rng.randrange(48)) << 8 * i for i in range(4)
-    )
+    scales = sum((rng.getrandbits(8) if rng.random() < 0.2 else 0x58 + rng.randrange(48)) << 8 * i for i in range(4))
     for _ in range(4):
         word = scales
         for slot in range(32):
             word |= (rng.randrange(-63, 64) & 0x7F) << (249 - 7 * slot)
         words.append(word)
     return words
+
+
+def fp22_tile(rng: Random) -> list[int]:
+    """A sub-tile of FP22 codes: ordinary, tiny, huge, zero and the saturation pattern."""
+    out: list[int] = []
+    for _ in range(16):
+        pick = rng.random()
+        exponent = rng.randrange(1, 127) if pick < 0.1 else rng.randrange(55, 90)
+        code = rng.getrandbits(1) << 21 | exponent << 14 | rng.getrandbits(14)
+        out.append(rng.choice([0, 0x1FFFFF, 0x3FFFFF, 0x4000]) if pick > 0.95 else code)
+    return out
 
 
 # --- clusters ---
@@ -153,9 +159,7 @@ def gemm_instruction(rng: Random, unit: Cluster, emit: int = 0, **destination: i
         a = _run_of(rng, dict(unit.l1[0]), abank, gm * nk)
         b = _run_of(rng, dict(unit.l1[1]), bbank, gn * nk)
         if a is not None and b is not None and gm * gn <= unit.tiles:
-            return enc.gemm(
-                gm, gn, nk, acc=acc, emit=emit, aoff=a, boff=b, abank=abank, bbank=bbank, **destination
-            )
+            return enc.gemm(gm, gn, nk, acc=acc, emit=emit, aoff=a, boff=b, abank=abank, bbank=bbank, **destination)
     return None
 
 
@@ -180,7 +184,7 @@ def cluster_instructions(rng: Random, unit: Cluster, vc: tuple[int, int], mg: tu
         payload |= addr << 218
         count = (payload >> 192 & 255) * (payload >> 184 & 255)
         return [payload, enc.drain(addr, count, fuse=1, **node)]
-    opened = len(unit.tile)
+    opened = unit.open_tiles
     if opened == 0:
         return [fill_instruction(rng, unit)]
     if not node and rng.random() < 0.15:
@@ -207,9 +211,7 @@ def seed_vector_memory(rng: Random, memory: Memory) -> None:
         if style < 0.5:
             word = from_halves([half(rng, True) for _ in range(16)])
         elif style < 0.8:
-            word = sum(
-                (e8(rng) << 8 | rng.choice([0, 0x80, 0x7F, rng.getrandbits(8)])) << 32 * i for i in range(8)
-            )
+            word = sum((e8(rng) << 8 | rng.choice([0, 0x80, 0x7F, rng.getrandbits(8)])) << 32 * i for i in range(8))
         else:
             word = rng.getrandbits(256)
         memory.store(32 * w, word)
@@ -256,11 +258,7 @@ def _anywhere(rng: Random) -> list[int]:
     if pick == 2:
         return [enc.vcvt(reg[0], reg[1], rng.choice([1, 1, 2]))]
     if pick == 3:
-        return (
-            [enc.vbcast(reg[0], reg[1], 1)]
-            if rng.getrandbits(1)
-            else [enc.vbcast(rng.randrange(14), reg[1], 0)]
-        )
+        return [enc.vbcast(reg[0], reg[1], 1)] if rng.getrandbits(1) else [enc.vbcast(rng.randrange(14), reg[1], 0)]
     if pick == 4:
         return [enc.vshuf(reg[0], reg[1], rng.randrange(16))]
     if pick == 5:
@@ -336,9 +334,7 @@ def vector_words(rng: Random) -> list[int]:
     words: list[int] = []
     for _ in range(rng.randrange(2, 7)):
         pick = rng.random()
-        words += (
-            _segment(rng) if pick < 0.6 else _loop(rng) if pick < 0.8 else _transfer(rng, rng.randrange(256))
-        )
+        words += _segment(rng) if pick < 0.6 else _loop(rng) if pick < 0.8 else _transfer(rng, rng.randrange(256))
     if rng.random() < 0.2:
         words += rng.choice(FAULTS)
     return [*words, enc.VHALT]

@@ -84,9 +84,12 @@ class Machine:
         self.instructions: dict[tuple[int, int, int], int] = {}
         kinds: dict[tuple[int, int, int], str] = {}
         for m, mesh in enumerate(preset.meshes):
+            kinds |= {(m, *xy): "port" for xy in mesh.ports}
             kinds |= {(m, *xy): "MG" for xy in mesh.mg} | {(m, *xy): "VC" for xy in mesh.vc}
         for where, kind in kinds.items():
             memory, xy = self.memories[where[0]], where[1:]
+            if kind == "port":
+                continue
             if kind == "MG":
                 self.units[where] = Cluster(memory, where[0], xy, preset.tiles, preset.l1, kinds, nonfinite)
             else:
@@ -264,9 +267,7 @@ class Machine:
             raise MachineFault(where, fault.code, index, fault.pc) from None
         for burst in bursts:
             self._deliver(where, burst)
-        self._signal(
-            where, BATCH_COMPLETE if bits(flit, 259, 259) else INST_COMPLETE, self._arg(flit, result)
-        )
+        self._signal(where, BATCH_COMPLETE if bits(flit, 259, 259) else INST_COMPLETE, self._arg(flit, result))
 
     @staticmethod
     def _arg(flit: int, result: int) -> int:

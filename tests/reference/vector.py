@@ -362,12 +362,10 @@ class VectorCore:
             where = (bits(record, 25, 24), final & 15, final >> 4)
         else:
             where = (self.mesh, bits(word, 20, 17), bits(word, 16, 13))
-        if where not in self.kinds:
+        if self.kinds.get(where) not in ("MG", "VC"):
             raise Raised("NODE", *where)
         ack = (bits(record, 19, 16), bits(record, 23, 20))
-        self.sent.append(
-            Burst(*where, bits(word, 12, 9), bits(record, 15, 0), granules, bits(word, 25, 25), ack)
-        )
+        self.sent.append(Burst(*where, bits(word, 12, 9), bits(record, 15, 0), granules, bits(word, 25, 25), ack))
 
     # --- CU_DATA (4.2) ---
 
