@@ -85,6 +85,17 @@ def test_broadcasting_of_computed_operands(name: str) -> None:
         check(ours(x, y).numpy(), numpys(-double(a), -double(b)), steps)
 
 
+@pytest.mark.parametrize("name", ["add", "sub", "mul", "div"])
+def test_a_shared_row_and_a_stretched_operand_give_the_same_bits(name: str) -> None:
+    ours = BINARY[name][0]
+    a, v = data((23, 50), 12), data((50,), 13)
+    shared = ours(ktpu.tensor(a), ktpu.tensor(v)).numpy()
+    stretched = ours(ktpu.tensor(a), ktpu.tensor(np.broadcast_to(v, a.shape))).numpy()
+    assert np.array_equal(shared.view(np.uint16), stretched.view(np.uint16))
+    one = ours(ktpu.tensor(a), ktpu.tensor(v[:1])).numpy()
+    assert np.array_equal(one, ours(ktpu.tensor(a), ktpu.full(a.shape, v[0])).numpy())
+
+
 def test_shapes_that_do_not_broadcast_are_refused() -> None:
     with pytest.raises(Refusal, match=r"\(3, 4\) and \(3, 5\)"):
         _ = ktpu.zeros((3, 4)) + ktpu.zeros((3, 5))

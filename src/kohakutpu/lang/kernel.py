@@ -246,7 +246,7 @@ def _operand_notes(arguments: Sequence[object], buffers: Sequence[Any]) -> list[
     for a, spec in zip(arguments, inputs):
         if not isinstance(a, Tensor):
             continue
-        if canonical(spec.layout) in a.layouts():
+        if canonical(spec.layout) in a.storage.layouts:
             notes.append(f"{spec.name}: on the device in this order")
         elif a.storage.device_born:
             held = ", ".join(str(layout) for layout in a.layouts())
