@@ -1,0 +1,156 @@
+"""The corpus of programs on which every level must give the same bits. A new kernel or pass joins it.
+
+A case names a kernel, the shapes and knobs of a call, the machine, and how its inputs are drawn. Seeds are derived from
+the case's own name, so that a case keeps its inputs when others are added.
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+
+from kohakuaccel.lang import dims, grid, sweep
+from kohakutpu import kernels
+from kohakutpu import lang as L
+from kohakutpu.lang import Kernel, kernel
+
+Half = NDArray[np.float16]
+Draw = Callable[[np.random.Generator, tuple[int, ...]], Half]
+M, K, N = dims("M, K, N")
+
+
+def normal(rng: np.random.Generator, shape: tuple[int, ...]) -> Half:
+    return rng.standard_normal(shape).astype(np.float16)
+
+
+def positive(rng: np.random.Generator, shape: tuple[int, ...]) -> Half:
+    return np.exp(rng.uniform(-8, 8, shape)).astype(np.float16)
+
+
+def any_bits(rng: np.random.Generator, shape: tuple[int, ...]) -> Half:
+    """Every kind of half: subnormals, infinities, NaNs of any payload."""
+    return rng.integers(0, 1 << 16, shape, np.uint16).view(np.float16)
+
+
+def finite_bits(rng: np.random.Generator, shape: tuple[int, ...]) -> Half:
+    """Every finite half, uniformly over the codes."""
+    codes = rng.integers(0, 31 << 10, shape, np.uint16) | (rng.integers(0, 2, shape, np.uint16) << 15)
+    return codes.astype(np.uint16).view(np.float16)
+
+
+@kernel
+def linear_silu(x=L.In(..., M, K), w=L.In(N, K), y=L.Out(..., M, N), *, gm=4, gn=4, nk=2):
+    for i, j in grid(x.tiles(gm), w.tiles(gn)):
+        acc = L.tile(gm, gn, nk)
+        for k in sweep(x.chunks32(nk)):
+            acc += x[i, k] @ w[j, k]
+        y[i, j] <<= acc * L.recip(L.exp2(acc * -1.4427) + 1)
+
+
+@kernel
+def everything(x=L.In(...), y=L.In(...), z=L.In(...), o=L.Out(...)):
+    """One of each elementwise operation."""
+    for e in grid(x.parts()):
+        picked = L.where(L.less(x[e], y[e]), L.fma(x[e], y[e], z[e]), L.maximum(x[e], L.minimum(y[e], 0.37)))
+        squashed = L.exp2(-L.abs(z[e])) + L.log2(L.abs(y[e]) + 1) + L.rsqrt(L.abs(x[e]) + 0.1)
+        tests = L.greater(picked, 0.5) - L.equal(x[e], x[e])
+        o[e] <<= (picked / (squashed + 2) - tests) * 3
+
+
+@kernel
+def copy_parts(x=L.In(...), y=L.Out(...), *, part=48):
+    for e in grid(x.parts(part)):
+        y[e] <<= x[e]
+
+
+@kernel
+def constant_parts(x=L.In(...), y=L.Out(...)):
+    for e in grid(x.parts()):
+        y[e] <<= L.where(1.0, 2.5, 0.0)
+
+
+@kernel
+def two_reductions(x=L.In(..., M, N), y=L.Out(..., M, N)):
+    """Two reductions of one level and one of the next."""
+    for r in grid(x.rows()):
+        spread = L.row_max(x[r]) - L.row_min(x[r])
+        scaled = (x[r] - L.row_mean(x[r])) * L.recip(spread + 1)
+        y[r] <<= scaled * L.rsqrt(L.row_sumsq(scaled) + 0.5)
+
+
+@kernel
+def two_outputs(x=L.In(..., M, N), y=L.Out(..., M, N), s=L.Out(..., M)):
+    for r in grid(x.rows()):
+        y[r] <<= x[r] - L.row_max(x[r])
+        s[r] <<= L.row_sum(x[r])
+
+
+@dataclass(frozen=True)
+class Case:
+    """One program of the corpus."""
+
+    kernel: Kernel
+    shapes: tuple[tuple[int, ...], ...]
+    machine: str = "ship_3x2"
+    draw: Draw = normal
+    knobs: dict[str, object] = field(default_factory=dict[str, object])
+
+    @property
+    def name(self) -> str:
+        shapes = ",".join("x".join(map(str, s)) for s in self.shapes)
+        knobs = "".join(f",{k}={v}" for k, v in self.knobs.items())
+        return f"{self.kernel.__name__}[{shapes}{knobs}]-{self.draw.__name__}-{self.machine}"
+
+    def inputs(self) -> list[Half]:
+        rng = np.random.default_rng(zlib.crc32(self.name.encode()))
+        return [self.draw(rng, shape) for shape in self.shapes]
+
+
+def _products() -> list[Case]:
+    k = kernels
+    shapes = [(1, 1, 1), (4, 4, 32), (5, 7, 33), (100, 70, 130), (64, 128, 256), (130, 260, 100), (3, 200, 1)]
+    cases = [Case(k.matmul, ((m, d), (n, d)), machine) for m, n, d in shapes for machine in ("ship_3x2", "mini")]
+    cases += [Case(k.matmul, ((m, d), (n, d)), "singlemesh_2x2") for m, n, d in shapes[2:5]]
+    cases += [
+        Case(k.matmul, ((33, 96), (21, 96)), knobs={"gm": a, "gn": b, "nk": c})
+        for a, b, c in [(2, 1, 2), (1, 1, 1), (16, 32, 4), (3, 5, 3), (32, 2, 1), (9, 1, 1)]
+    ]
+    cases += [Case(k.matmul, ((40, 100), (30, 100)), draw=finite_bits), Case(k.matmul, ((256, 64), (8, 64)))]
+    cases += [Case(k.batched_matmul, ((3, 20, 40), (3, 30, 40)), m) for m in ("ship_3x2", "singlemesh_2x2")]
+    cases += [Case(k.batched_matmul, ((2, 2, 5, 64), (2, 2, 9, 64)))]
+    cases += [
+        Case(linear_silu, s, m) for s in [((37, 70), (19, 70)), ((2, 3, 64), (8, 64))] for m in ("ship_3x2", "mini")
+    ]
+    return cases
+
+
+def _elementwise() -> list[Case]:
+    k = kernels
+    unary = [k.neg, k.abs, k.exp2, k.exp, k.log2, k.log, k.sqrt, k.rsqrt, k.recip, k.relu, k.sigmoid, k.silu, k.gelu]
+    cases = [Case(f, ((37, 29),), draw=any_bits) for f in unary]
+    cases += [Case(k.silu, (s,), m) for s in [(1,), (16,), (1000,), (3, 5, 7), (128, 64)] for m in ("ship_3x2", "mini")]
+    binary = [k.add, k.sub, k.mul, k.div, k.maximum, k.minimum]
+    cases += [Case(f, ((50, 41), (50, 41)), draw=any_bits) for f in binary]
+    cases += [Case(k.add_scalar, ((100,),), knobs={"value": 0.1}), Case(k.affine, ((9, 9),), knobs={"scale": 3.0})]
+    cases += [Case(everything, ((30, 31),) * 3, m, any_bits) for m in ("ship_3x2", "singlemesh_2x2")]
+    cases += [Case(copy_parts, ((1000,),), draw=any_bits), Case(constant_parts, ((77,),))]
+    return cases
+
+
+def _rows() -> list[Case]:
+    k = kernels
+    widths = [(7, 5), (3, 16), (10, 100), (6, 128), (9, 300), (40, 64), (1, 1), (5, 1000), (2, 9000)]
+    cases = [Case(f, (s,)) for f in (k.softmax, k.row_sum, k.row_max) for s in widths]
+    cases += [Case(k.row_mean, ((2, 20011),)), Case(k.row_min, ((33, 47),), "mini"), Case(k.softmax, ((2, 3, 40),))]
+    for s in [(10, 100), (3, 4000), (17, 16), (2, 2, 130)]:
+        cases += [Case(k.rmsnorm, (s, s[-1:])), Case(k.layernorm, (s, s[-1:], s[-1:]), "mini")]
+    cases += [Case(f, ((21, 50), (50,))) for f in (k.add_row, k.sub_row, k.mul_row, k.div_row)]
+    cases += [Case(two_reductions, (s,)) for s in [(8, 70), (3, 6000)]] + [Case(two_outputs, ((11, 37),))]
+    return cases
+
+
+CORPUS = [*_products(), *_elementwise(), *_rows()]

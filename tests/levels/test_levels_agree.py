@@ -1,0 +1,39 @@
+"""Schedule, program and image give the same bits for every program of the corpus: the strongest test in the tree."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from kohakutpu.lower.plan import Plan
+from kohakutpu.machines import load
+from levels.corpus import CORPUS, Case
+
+
+def plan_of(case: Case) -> Plan:
+    return case.kernel._plan(load(case.machine), list(case.shapes), (None,) * len(case.shapes), case.knobs)
+
+
+def same_bits(a: list[np.ndarray], b: list[np.ndarray]) -> bool:
+    return len(a) == len(b) and all(
+        np.array_equal(x.view(np.uint16).ravel(), y.view(np.uint16).ravel()) for x, y in zip(a, b)
+    )
+
+
+def test_the_corpus_is_large_and_its_names_differ() -> None:
+    names = [case.name for case in CORPUS]
+    assert len(names) >= 60
+    assert len(set(names)) == len(names)
+
+
+@pytest.mark.parametrize("case", CORPUS, ids=lambda c: c.name)
+def test_levels_agree(case: Case) -> None:
+    plan = plan_of(case)
+    inputs = case.inputs()
+    by_schedule = plan.run_schedule(*inputs)
+    by_program = plan.run_program(*inputs)
+    by_image = plan.run_image(*inputs)
+    assert same_bits(by_schedule, by_program)
+    assert same_bits(by_program, by_image)
+    for value, spec in zip(by_image, (s for s in plan.buffers if s.role == "out")):
+        assert value.shape == spec.shape

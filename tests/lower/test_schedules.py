@@ -1,0 +1,111 @@
+"""Schedules: their printed form, what they cover, and which form a stage gets."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from kohakuaccel.diagnostics import Refusal
+from kohakutpu import kernels
+from kohakutpu.lang import Kernel
+from kohakutpu.lower.elementwise import ElementwiseBand
+from kohakutpu.lower.plan import Plan
+from kohakutpu.machines import load
+
+
+def plan(k: Kernel, *shapes: tuple[int, ...], machine: str = "ship_3x2", **knobs: object) -> Plan:
+    return k._plan(load(machine), list(shapes), (None,) * len(shapes), knobs)
+
+
+def test_matmul_schedule_prints_every_decision() -> None:
+    assert plan(kernels.matmul, (256, 512), (256, 512)).pretty().splitlines() == [
+        "schedule matmul on ship_3x2",
+        "  stage 0  MG  grid 4x2 of 64x128, 8 instances on 6 clusters",
+        "    tile 16x32 sub-tiles, 4 K blocks per fill, 4 chunks: 2*gm*gn/(gm+gn) = 21.33 MACs per operand byte",
+        "    A pack A(256x512, tile 16, chunk 4 preq): streamed through 4 slots of 64 entries",
+        "    B pack B(256x512, tile 32, chunk 4 preq): streamed through 2 slots, 128 entries each",
+        "    drain fused with the last K block -> tiles(256x256, 16x32)",
+        "  buffers",
+        "    a in 256x512 fp16  pack A(256x512, tile 16, chunk 4 preq)  131,072 B",
+        "    b in 256x512 fp16  pack B(256x512, tile 32, chunk 4 preq)  131,072 B",
+        "    c out 256x256 fp16  tiles(256x256, 16x32)  131,072 B",
+    ]
+
+
+def test_b_stays_resident_when_its_chunks_fit() -> None:
+    resident = plan(kernels.matmul, (512, 256), (128, 256))
+    assert "B pack B(128x256, tile 32, chunk 4 preq): resident per column band" in resident.pretty()
+    (stream, *_) = resident.program.stages[0]
+    sel = stream.rows[:, 3]
+    fills_b = int(((stream.rows[:, 0] == 1) & (sel == 1)).sum())
+    tiles = int((stream.rows[:, 0] == 3).sum())
+    assert tiles > 1
+    assert fills_b == 2  # both chunks once, whatever the number of tiles
+
+
+def test_softmax_schedule() -> None:
+    text = plan(kernels.softmax, (512, 512)).pretty()
+    assert "512 rows of 512 on 4 cores" in text
+    assert "resident in L1 for every pass" in text
+    wide = plan(kernels.softmax, (3, 20000)).pretty()
+    assert "rows wider than L1" in wide
+    assert "filled again in each of the 3 passes" in wide
+
+
+def test_coverage_is_verified() -> None:
+    good = plan(kernels.silu, (5000,)).schedule
+    good.verify()
+    (stage,) = good.stages
+    (band,) = stage.bands
+    assert isinstance(band, ElementwiseBand)
+
+    class Gap(ElementwiseBand):
+        def writes(self):  # type: ignore[no-untyped-def]
+            ((buffer, ranges),) = ElementwiseBand.writes(self)
+            return ((buffer, ranges[1:]),)
+
+    class Twice(ElementwiseBand):
+        def writes(self):  # type: ignore[no-untyped-def]
+            ((buffer, ranges),) = ElementwiseBand.writes(self)
+            return ((buffer, np.concatenate([ranges, ranges[:1]])),)
+
+    fields = {name: getattr(band, name) for name in ElementwiseBand.__dataclass_fields__}
+    for broken, times in ((Gap, 0), (Twice, 2)):
+        bad = replace(good, stages=(replace(stage, bands=(broken(**fields),)),))
+        with pytest.raises(Refusal, match=f"exactly once; got written {times} times"):
+            bad.verify()
+
+
+def test_plans_are_cached_by_machine_shape_and_knobs() -> None:
+    first = plan(kernels.matmul, (8, 32), (8, 32))
+    assert plan(kernels.matmul, (8, 32), (8, 32)) is first
+    assert plan(kernels.matmul, (8, 32), (8, 32), machine="mini") is not first
+    assert plan(kernels.matmul, (8, 32), (8, 32), gm=1, gn=1, nk=1) is not first
+    assert plan(kernels.matmul, (8, 64), (8, 64)) is not first
+
+
+def test_disassembly_names_units_and_instructions() -> None:
+    text = plan(kernels.matmul, (4, 32), (4, 32)).disassemble()
+    assert "MG(1,1): 4 instructions" in text
+    assert "FILL" in text
+    assert "DRAIN" in text
+    text = plan(kernels.silu, (16,)).disassemble()
+    for word in ("VEXP2", "VINV", "VFILL", "VDRAIN", "RUN"):
+        assert word in text
+
+
+def test_constants_fold_with_the_machines_arithmetic() -> None:
+    from kohakuaccel.lang import grid
+    from kohakutpu import lang as L
+    from kohakutpu.lang import kernel
+
+    @kernel
+    def folded(x=L.In(...), y=L.Out(...)):
+        for e in grid(x.parts()):
+            y[e] <<= x[e] * L.recip(L.where(1.0, 3.0, 0.0))
+
+    assert "VINV" not in plan(folded, (16,)).disassemble()
+    (got,) = plan(folded, (1,)).run_schedule(np.array([3.0], np.float16))
+    assert abs(float(got[0]) - 1.0) < 1e-3
