@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from kohakuaccel.diagnostics import Refusal, Unsupported
-from kohakuaccel.lang import dims, grid, stage, sweep
+from kohakuaccel.lang import Value, dims, grid, stage, sweep
 from kohakutpu import lang as L
 from kohakutpu.lang import Kernel, kernel
 from kohakutpu.lower.plan import Plan
@@ -17,13 +17,13 @@ from kohakutpu.machines import load
 M, K, N = dims("M, K, N")
 
 
-def plan(k: Kernel, *shapes: tuple[int, ...], machine: str = "ship_3x2", **knobs: object) -> Plan:
+def plan(k: Kernel, *shapes: tuple[int, ...], machine: str = "ship_3x2", **knobs: int) -> Plan:
     return k._plan(load(machine), list(shapes), (None,) * len(shapes), knobs)
 
 
-def refused(k: Kernel, *shapes: tuple[int, ...], match: str, line: str | None = None, **knobs: object) -> Refusal:
+def refused(k: Kernel, *shapes: tuple[int, ...], match: str, line: str | None = None, **knobs: int) -> Refusal:
     with pytest.raises(Refusal, match=match) as caught:
-        plan(k, *shapes, **knobs)
+        plan(k, *shapes, machine="ship_3x2", **knobs)
     if line is not None:
         source = caught.value.source
         assert source is not None
@@ -119,7 +119,7 @@ def test_control_flow_on_machine_values() -> None:
     @kernel
     def branching(x=L.In(...), y=L.Out(...)):
         for e in grid(x.parts()):
-            y[e] <<= x[e] if x[e] else 0.0
+            y[e] <<= x[e] if x[e] else 0.0  # pyright: ignore[reportGeneralTypeIssues]  # the refusal under test
 
     refused(branching, (8,), match="exists only on the machine")
 
@@ -135,7 +135,7 @@ def test_writing_an_input_and_plain_integer_indices() -> None:
     @kernel
     def numbered(x=L.In(...), y=L.Out(...)):
         for e in grid(x.parts()):
-            y[e] <<= x[0]
+            y[e] <<= x[0]  # pyright: ignore[reportArgumentType]  # the refusal under test
 
     refused(numbered, (8,), match="indexed by the indices", line="x[0]")
 
@@ -228,7 +228,7 @@ def test_an_expression_longer_than_the_program_memory_and_deeper_than_the_regist
     @kernel
     def wide(x=L.In(...), y=L.Out(...)):
         for e in grid(x.parts()):
-            powers = [x[e]]
+            powers: list[Value] = [x[e]]
             for _ in range(20):
                 powers.append(powers[-1] * x[e])
             total = powers[-1]

@@ -17,6 +17,8 @@ from kohakuaccel.lang import dims, grid, sweep
 from kohakutpu import kernels
 from kohakutpu import lang as L
 from kohakutpu.lang import Kernel, kernel
+from kohakutpu.lower.plan import Plan
+from kohakutpu.machines import load
 
 Half = NDArray[np.float16]
 Draw = Callable[[np.random.Generator, tuple[int, ...]], Half]
@@ -151,6 +153,11 @@ def _rows() -> list[Case]:
     cases += [Case(f, ((21, 50), (50,))) for f in (k.add_row, k.sub_row, k.mul_row, k.div_row)]
     cases += [Case(two_reductions, (s,)) for s in [(8, 70), (3, 6000)]] + [Case(two_outputs, ((11, 37),))]
     return cases
+
+
+def plan_of(case: Case) -> Plan:
+    """The compiled plan of a case, with no value on the device yet."""
+    return case.kernel._plan(load(case.machine), list(case.shapes), (None,) * len(case.shapes), case.knobs)
 
 
 CORPUS = [*_products(), *_elementwise(), *_rows()]

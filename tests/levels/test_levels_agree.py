@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
+import json
+
 import numpy as np
 import pytest
 
-from kohakutpu.lower.plan import Plan
-from kohakutpu.machines import load
-from levels.corpus import CORPUS, Case
-
-
-def plan_of(case: Case) -> Plan:
-    return case.kernel._plan(load(case.machine), list(case.shapes), (None,) * len(case.shapes), case.knobs)
+from levels.corpus import CORPUS, Case, plan_of
+from levels.record_hashes import RECORD, image_hashes
 
 
 def same_bits(a: list[np.ndarray], b: list[np.ndarray]) -> bool:
@@ -37,3 +34,11 @@ def test_levels_agree(case: Case) -> None:
     assert same_bits(by_program, by_image)
     for value, spec in zip(by_image, (s for s in plan.buffers if s.role == "out")):
         assert value.shape == spec.shape
+
+
+def test_encoded_bytes_are_the_recorded_ones() -> None:
+    recorded = json.loads(RECORD.read_text())
+    now = image_hashes()
+    changed = [name for name in recorded if recorded[name] != now.get(name)]
+    assert not changed, f"{len(changed)} images changed; if that is meant, run tests/levels/record_hashes.py"
+    assert sorted(now) == sorted(recorded)
