@@ -21,7 +21,7 @@ FOREIGN = re.compile(
     "|".join(
         (
             r"(?<![\w.])/(?:wo" + r"rk|tm" + r"p|ro" + r"ot)/",
-            r"\.lib" + r"rary\b",
+            r"(?<![\w)\]])\.lib" + r"rary\b",
             r"\bpy" + r"pi\.org|pythonho" + r"sted|npm" + r"js\.|deb" + r"ian\.org",
             r"(?i:\bcolle" + r"ague|\bcla" + r"ude\b|\banthr" + r"opic\b|\bthis sess" + r"ion\b)",
         )
@@ -61,14 +61,14 @@ def test_no_trace_of_one_machine() -> None:
     assert not found, "\n".join(found)
 
 
-@pytest.mark.parametrize(
-    "text", ["see /wo" + "rk/main", "open('/tm" + "p/x')", "my colle" + "agues", "py" + "pi.org"]
-)
+@pytest.mark.parametrize("text", ["see /wo" + "rk/main", "open('/tm" + "p/x')", "my colle" + "agues", "py" + "pi.org"])
 def test_a_trace_is_found(text: str) -> None:
     assert FOREIGN.search(text)
 
 
-@pytest.mark.parametrize("text", ["a/work/b", "rootless", "worktree", "$HOME/.cache", "dispatch agent"])
+@pytest.mark.parametrize(
+    "text", ["a/work/b", "rootless", "compiled.lib" + "rary", "worktree", "$HOME/.cache", "dispatch agent"]
+)
 def test_plain_words_are_no_trace(text: str) -> None:
     assert not FOREIGN.search(text)
 
