@@ -5,13 +5,14 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from kohakuaccel.diagnostics import Refusal
 from kohakuaccel.lang import dims, grid, loop, stage, sweep, units
 from kohakuaccel.lang.trace import StageNode
 from kohakutpu import lang as L
-from kohakutpu.lang import kernel
+from kohakutpu.lang import Kernel, kernel
 
 M, K, N = dims("M, K, N")
 HERE = Path(__file__).name
@@ -70,6 +71,25 @@ def test_knob_types_are_part_of_their_identity() -> None:
     assert "2" in scaled.trace(s=True).pretty()
     assert scaled.trace(s=1) is not scaled.trace(s=True)
     assert scaled.trace(s=0.0) is not scaled.trace(s=-0.0)
+
+
+def test_two_kernels_of_one_name_and_constants_from_outside() -> None:
+    def make(table: np.ndarray) -> Kernel:
+        @kernel
+        def scaled(x=L.In(...), y=L.Out(...)):
+            for e in grid(x.parts()):
+                y[e] <<= x[e] * float(table[0])
+
+        return scaled
+
+    one, two = make(np.array([2.0])), make(np.array([3.0]))
+    assert "2" in one.trace().pretty()
+    assert "3" in two.trace().pretty()
+    table = np.array([4.0])
+    changing = make(table)
+    assert "4" in changing.trace().pretty()
+    table[0] = 5.0
+    assert "5" in changing.trace().pretty()
 
 
 def test_a_stage_asks_for_a_barrier_and_a_grid_does_not() -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import inspect
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
+from types import CodeType
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -40,6 +41,7 @@ class Kernel:
         self.__module__ = fn.__module__
         self._tune = tune
         self._ports, self._knobs = _signature(fn)
+        self._outside = _outside_names(fn.__code__)
         self._traces: OrderedDict[tuple[object, ...], Trace] = OrderedDict()
         self._plans: OrderedDict[tuple[object, ...], Plan] = OrderedDict()
 
@@ -51,7 +53,7 @@ class Kernel:
     def trace(self, **knobs: object) -> Trace:
         """The kernel's structure under these knobs, before any shape is known."""
         chosen = self._with_defaults(knobs)
-        key = tuple(sorted((name, _knob_key(value)) for name, value in chosen.items()))
+        key = (self._environment(), tuple(sorted((name, _knob_key(value)) for name, value in chosen.items())))
         found = self._traces.get(key)
         if found is None:
             handles = tuple(p.named(p.name) for p in self._ports)
@@ -85,6 +87,19 @@ class Kernel:
         """What is remembered: one line per plan."""
         return [plan.schedule.pretty().splitlines()[0] for plan in self._plans.values()]
 
+    def _environment(self) -> tuple[object, ...]:
+        """Numbers, texts and arrays that the body takes from outside: with another constant it is another kernel."""
+        space = self.fn.__globals__
+        found = [_knob_key(space[name]) for name in self._outside if isinstance(space.get(name), _PLAIN)]
+        for cell in self.fn.__closure__ or ():
+            try:
+                value = cell.cell_contents
+            except ValueError:  # a name bound later in the enclosing function
+                continue
+            if isinstance(value, _PLAIN):
+                found.append(_knob_key(value))
+        return tuple(found)
+
     def _with_defaults(self, knobs: Mapping[str, object]) -> dict[str, object]:
         unknown = [name for name in knobs if name not in self._knobs]
         if unknown:
@@ -110,6 +125,7 @@ class Kernel:
             tuple(shapes),
             hints,
             tuple(sorted((name, _knob_key(value)) for name, value in knobs.items())),
+            self._environment(),
         )
         found = self._plans.get(key)
         if found is not None:
@@ -210,10 +226,24 @@ def _signature(fn: Callable[..., None]) -> tuple[tuple[Port, ...], dict[str, obj
     return tuple(ports), knobs
 
 
+_PLAIN = (bool, int, float, str, tuple, np.ndarray)
+
+
+def _outside_names(code: CodeType) -> tuple[str, ...]:
+    """Names a function's code (and code inside it) may look up in its module."""
+    found = dict.fromkeys(code.co_names)
+    for inner in code.co_consts:
+        if isinstance(inner, CodeType):
+            found.update(dict.fromkeys(_outside_names(inner)))
+    return tuple(found)
+
+
 def _knob_key(value: object) -> object:
     """A hashable identity of a knob's value: 1, 1.0 and True are different knobs."""
     if isinstance(value, np.ndarray):
         return ("array", str(value.dtype), value.shape, value.tobytes())
+    if isinstance(value, tuple):
+        return ("tuple", *(_knob_key(v) for v in value))
     return (type(value).__name__, repr(value) if isinstance(value, float) else value)
 
 
