@@ -58,8 +58,8 @@ def smoke(machine: Machine) -> tuple[bool, str]:
     return exact, "16x64 @ 16x64 of integers through the tensor API"
 
 
-def image_text(image: Image) -> str:
-    """An image's instructions, readable."""
+def image_text(image: Image, limit: int | None = None) -> str:
+    """An image's instructions, readable; at most `limit` per unit and stage."""
     from kohakutpu import isa
 
-    return isa.image_text(image)
+    return isa.image_text(image, limit=limit)

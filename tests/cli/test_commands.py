@@ -136,18 +136,36 @@ def test_plan_prints_without_running(kohaku: Kohaku) -> None:
 
 
 def test_disasm_of_a_kernel_and_of_its_saved_image_agree(kohaku: Kohaku, tmp_path: Path) -> None:
-    from kohakuaccel.cli.kernels import plan_kernel
-    from kohakuaccel.image import save
-
-    target = f"{EXAMPLES / '02_kernel.py'}:matmul"
-    code, from_kernel, _ = kohaku("disasm", target, "64x64", "32x64")
+    words = (f"{EXAMPLES / '02_kernel.py'}:matmul", "64x64", "32x64")
+    code, from_kernel, _ = kohaku("disasm", *words)
     assert code == 0
     for word in ("FILL", "GEMM", "DRAIN"):
         assert word in from_kernel
     path = tmp_path / "matmul.npz"
-    save(plan_kernel(target, ["64x64", "32x64"], [], None).image, path)
+    code, out, _ = kohaku("plan", *words, "--save", str(path))
+    assert code == 0
+    assert f"image for ship_3x2 written to {path}" in out
     code, from_file, _ = kohaku("disasm", str(path))
     assert (code, from_file) == (0, from_kernel)
+
+
+def test_disasm_can_be_kept_short(kohaku: Kohaku) -> None:
+    words = ("disasm", f"{EXAMPLES / '02_kernel.py'}:matmul", "64x64", "32x64")
+    whole, short = kohaku(*words)[1], kohaku(*words, "--limit", "2")[1]
+    assert "more" in short
+    assert len(short) < len(whole)
+
+
+def test_disasm_of_an_image_for_an_unknown_machine(kohaku: Kohaku, tmp_path: Path) -> None:
+    from kohakuaccel.image import Image, save
+
+    path = tmp_path / "foreign.npz"
+    save(Image("mine", ()), path)
+    code, _, err = kohaku("disasm", str(path))
+    assert code == 2
+    assert "got 'mine'" in err
+    assert "--machine FILE.toml" in err
+    assert kohaku("disasm", str(path), "--machine", "mini")[0] == 0
 
 
 def test_a_machine_of_ones_own(kohaku: Kohaku, program: str, tmp_path: Path) -> None:

@@ -22,9 +22,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 
-Machine = Annotated[
-    str | None, typer.Option("--machine", "-m", help="A preset's name or a machine TOML file.")
-]
+Machine = Annotated[str | None, typer.Option("--machine", "-m", help="A preset's name or a machine TOML file.")]
 Target = Annotated[str, typer.Argument(help="script.py, script.py:kernel or package.module:kernel.")]
 Shapes = Annotated[list[str] | None, typer.Argument(help="One per operand: 256x512, or 8 for a vector.")]
 Options = Annotated[list[str] | None, typer.Option("--set", help="A block parameter of the kernel: gm=16.")]
@@ -51,11 +49,23 @@ def run(
 
 
 @app.command()
-def plan(target: Target, shapes: Shapes = None, machine: Machine = None, option: Options = None) -> None:
+def plan(
+    target: Target,
+    shapes: Shapes = None,
+    machine: Machine = None,
+    option: Options = None,
+    save: Annotated[Path | None, typer.Option(help="Also write the compiled image to this .npz file.")] = None,
+) -> None:
     """Compile a kernel without running it and print its stages, units, relayouts and buffers."""
-    from kohakuaccel.cli.kernels import plan_kernel
+    from kohakuaccel.cli.kernels import image_of, plan_kernel
 
-    typer.echo(plan_kernel(target, shapes or [], option or [], machine).pretty())
+    found = plan_kernel(target, shapes or [], option or [], machine)
+    typer.echo(found.pretty())
+    if save is not None:
+        from kohakuaccel.image import save as save_image
+
+        save_image(image_of(found), save)
+        typer.echo(f"\nimage for {found.machine.name} written to {save}")
 
 
 @app.command()
@@ -64,11 +74,12 @@ def disasm(
     shapes: Shapes = None,
     machine: Machine = None,
     option: Options = None,
+    limit: Annotated[int | None, typer.Option(min=1, help="Most instructions per unit and stage.")] = None,
 ) -> None:
     """Print every unit's instructions, of a saved image or of a kernel compiled for these shapes."""
     from kohakuaccel.cli.kernels import disassemble
 
-    typer.echo(disassemble(target, shapes or [], option or [], machine))
+    typer.echo(disassemble(target, shapes or [], option or [], machine, limit))
 
 
 @app.command()

@@ -12,11 +12,14 @@ import runpy
 from collections.abc import Mapping
 from difflib import get_close_matches
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from kohakuaccel.cli.packages import chosen, commands_of
 from kohakuaccel.cli.running import choose
-from kohakuaccel.diagnostics import Refusal
+from kohakuaccel.diagnostics import DefinitionError, Refusal
+
+if TYPE_CHECKING:
+    from kohakuaccel.image import Image
 
 _SHAPE = re.compile(r"\d+(?:[x,]\d+)*|scalar")
 
@@ -24,9 +27,7 @@ _SHAPE = re.compile(r"\d+(?:[x,]\d+)*|scalar")
 def parse_shape(text: str) -> tuple[int, ...]:
     """`"256x512"` (or `"256,512"`) as (256, 512); `"scalar"` as ()."""
     if not _SHAPE.fullmatch(text):
-        raise Refusal(
-            "a shape is sizes joined by x", where="shapes", got=repr(text), hint="write 256x512, or 8"
-        )
+        raise Refusal("a shape is sizes joined by x", where="shapes", got=repr(text), hint="write 256x512, or 8")
     return () if text == "scalar" else tuple(int(size) for size in re.split("[x,]", text))
 
 
@@ -75,9 +76,7 @@ def find_kernel(target: str) -> Any:
     if not name:
         if len(kernels) == 1:
             return next(iter(kernels.values()))
-        raise Refusal(
-            "a kernel must be named", where=where, hint=f"{place} has: {listing}; write {place}:NAME"
-        )
+        raise Refusal("a kernel must be named", where=where, hint=f"{place} has: {listing}; write {place}:NAME")
     if name in kernels:
         return kernels[name]
     near = get_close_matches(name, kernels, n=1)
@@ -86,29 +85,49 @@ def find_kernel(target: str) -> Any:
 
 
 def plan_kernel(target: str, shapes: list[str], options: list[str], machine: str | None) -> Any:
-    """The plan of a kernel for operands of these shapes (float16), on `machine` or the default one."""
-    import numpy as np
-
+    """The plan of a kernel for operands of these shapes, on `machine` or the default one."""
     sizes = [parse_shape(text) for text in shapes]
     settings = dict(parse_option(text) for text in options)
     kernel = find_kernel(target)
     if machine is not None:
         choose(machine)
-    return kernel.plan(*(np.zeros(size, np.float16) for size in sizes), **settings)
+    return kernel.plan(*sizes, **settings)
 
 
-def disassemble(target: str, shapes: list[str], options: list[str], machine: str | None) -> str:
-    """The instructions of a saved image (`target` ends in .npz) or of a kernel planned for these shapes."""
+def image_of(plan: Any) -> Image:
+    """The plan's image, linked for buffers as an empty device would place them."""
+    return plan.image(plan.nominal_addresses())
+
+
+def disassemble(
+    target: str, shapes: list[str], options: list[str], machine: str | None, limit: int | None = None
+) -> str:
+    """The instructions of a saved image (`target` ends in .npz) or of a kernel planned for these shapes.
+
+    limit: most instructions shown per unit and stage.
+    """
     if not target.endswith(".npz"):
-        image = plan_kernel(target, shapes, options, machine).image
+        image = image_of(plan_kernel(target, shapes, options, machine))
     else:
         if shapes or options:
-            raise Refusal(
-                "an image is compiled already", where="kohaku disasm", hint="give shapes with a kernel only"
-            )
+            raise Refusal("an image is compiled already", where="kohaku disasm", hint="give shapes with a kernel only")
         if not Path(target).is_file():
             raise Refusal("an image is an existing file", where="kohaku disasm", got=target)
         from kohakuaccel.image import load
 
         image = load(target)
-    return commands_of(chosen(machine or image.machine_name).family).image_text(image)
+    return commands_of(_package_of(image, machine)).image_text(image, limit)
+
+
+def _package_of(image: Image, machine: str | None) -> str:
+    try:
+        return chosen(machine or image.machine_name).family
+    except DefinitionError:
+        if machine is not None:
+            raise
+        raise Refusal(
+            "the machine of an image is a preset",
+            where="kohaku disasm",
+            got=repr(image.machine_name),
+            hint="name its file: --machine FILE.toml",
+        ) from None

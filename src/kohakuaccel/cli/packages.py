@@ -9,11 +9,14 @@ from __future__ import annotations
 import importlib
 import sys
 from collections.abc import Mapping
-from typing import Any, Protocol, cast
+from typing import TYPE_CHECKING, Protocol, cast
 
 from kohakuaccel.diagnostics import Unsupported
 from kohakuaccel.machine import Machine, load
 from kohakuaccel.machine.describe import families
+
+if TYPE_CHECKING:
+    from kohakuaccel.image import Image
 
 
 class Commands(Protocol):
@@ -38,8 +41,8 @@ class Commands(Protocol):
         """Run a small program whose exact answer is known: whether it came out, and what was run."""
         ...
 
-    def image_text(self, image: Any) -> str:
-        """An image's instructions, readable."""
+    def image_text(self, image: Image, limit: int | None = None) -> str:
+        """An image's instructions, readable; at most `limit` per unit and stage."""
         ...
 
 
