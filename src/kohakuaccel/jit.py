@@ -125,8 +125,17 @@ def kernel(fn: Callable[..., Any] | None = None, **options: Any) -> Any:
     return wrap if fn is None else wrap(fn)
 
 
+def leaf(fn: Callable[..., Any]) -> Any:
+    """A kernel that only borrows the arrays it is given: it counts no references and must not allocate.
+
+    numba otherwise counts one up and down per array argument and call, atomically, which costs more than a
+    short loop over a register row.
+    """
+    return kernel(fn, _nrt=False)
+
+
 class _Separate(_Intrinsic):
-    """A call to a separately compiled function, from compiled code; from Python it calls the same code."""
+    """A call to a separately compiled function from compiled code; from Python too where it was asked for."""
 
     dispatcher: Any = None
 
@@ -134,13 +143,17 @@ class _Separate(_Intrinsic):
         return self.dispatcher(*args, **kwargs)
 
 
-def separate(signature: Any, **options: Any) -> Any:
+def separate(signature: Any, *, python: bool = False) -> Any:
     """A kernel with a fixed numba signature that its callers call instead of taking into themselves.
 
     numba links what a compiled function calls into it and optimises it all again, at every level of the
     call tree. A large leaf decorated with this is compiled once, when its module is imported (or loaded from
     the disk cache), and reached through a symbol; it is never inlined. Arguments convert to the signature.
+    Like a `leaf` it only borrows arrays. `python`: also callable from Python, which costs compile time.
     """
+    options: dict[str, Any] = {"_nrt": False}
+    if not python:
+        options |= {"no_cpython_wrapper": True, "no_cfunc_wrapper": True}
     arguments, _ = sigutils.normalize_signature(signature)
 
     def wrap(fn: Callable[..., Any]) -> Any:

@@ -6,7 +6,7 @@ rows hold no word with exponent 0 and a nonzero mantissa (the caller cleans them
 row is its value.
 
 Why float64 is enough. An E8M15 significand has 16 bits.
-* A product has 32 bits and its exponent fits: exact in float64, rounded once by `_finish`.
+* A product has 32 bits and its exponent fits: exact in float64, rounded once by `finish`.
 * A sum is exact in float64 when the exponents differ by at most 36 (16 + 36 + 1 = 53 bits). Beyond that the
   smaller term is below 2^-20 ulp16 of the larger one. The rounding points at 16 bits (midpoints) nearest to a
   16-bit number are half an ulp16 away (a quarter below a power of two), so float64's first rounding, which
@@ -23,16 +23,31 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from kohakuaccel.jit import kernel
+from kohakuaccel.jit import leaf, separate
 from kohakutpu.units.seeds import EXP2, INV, LOG2, RSQRT, TABLE
+from kohakutpu.units.vector_codes import (
+    VABS,
+    VADD,
+    VCMPEQ,
+    VCMPGT,
+    VCMPLT,
+    VEXP2,
+    VFMA,
+    VFNMA,
+    VINV,
+    VLOG2,
+    VMAX,
+    VMIN,
+    VMOV,
+    VMUL,
+    VNEG,
+    VRSQRT,
+    VSEL,
+    VSUB,
+)
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
-
-OP = range(32)
-MOV, NEG, ABS, ADD, SUB, MUL, FMA, FNMA, MAX, MIN, SEL, CMPLT, CMPGT, CMPEQ, VEXP2, VLOG2, VINV, VRSQRT = (
-    range(18)
-)
 
 NAN = np.uint32(0x7FC00000)
 INF = np.uint32(0x7F800000)
@@ -40,17 +55,16 @@ SIGN = np.uint32(0x80000000)
 ONE = np.uint32(0x3F800000)
 ZERO = np.uint32(0)
 
-# Coefficients as float64, C1 and C0 scaled to the weight they are added at (2.9: C1 << 16, C0 << 16).
-_C0 = TABLE[:, 0] * 1.0
-_C1 = TABLE[:, 1] * 1.0
-_C2 = TABLE[:, 2] / 65536.0
-_FORCED = 2.0**20
+# Coefficients as float32, which holds 22-bit integers exactly.
+_TABLE = TABLE.astype(np.float32)
 _FLOOR = 1.5 * 2.0**52  # adding and subtracting it rounds |x| < 2^51 to an integer
 _EPS = 2.0**-17
+_WEIGHT = 2.0**-20  # of F
+_FORCED = 2.0**20  # F of inv at a power of two; for the other functions the rule follows from C0 (2.9)
 
 
-@kernel
-def _finish(x: float) -> np.uint32:
+@leaf
+def finish(x: float) -> np.uint32:
     """rndE (2.6): the E8M15 word of a float64, RNE to 16 bits, flush below 2^-126, Inf from 2^128."""
     pattern = np.float64(x).view(np.int64)
     rounded = (pattern + ((1 << 36) - 1) + ((pattern >> 37) & 1)) & -(1 << 37)
@@ -59,40 +73,118 @@ def _finish(x: float) -> np.uint32:
     return word if x == x else NAN
 
 
-@kernel
-def _poly(row: int, u: float) -> float:
-    """F of 2.9 as a float64 integer.
+@leaf
+def _gather(real: NDArray[np.float32], bits: NDArray[np.uint32], s: int, n: int) -> None:
+    """Rows s, s+1, s+2 = the coefficients of the table rows named in bits 12 and up of row s+3.
+
+    Apart from the arithmetic, because a loop that looks things up does not become SIMD.
+    """
+    for i in range(n):
+        row = bits[s + 3, i] >> np.uint32(12)
+        real[s, i] = _TABLE[row, 0]
+        real[s + 1, i] = _TABLE[row, 1]
+        real[s + 2, i] = _TABLE[row, 2]
+
+
+@leaf
+def _poly(real: NDArray[np.float32], bits: NDArray[np.uint32], s: int, i: int) -> float:
+    """F of 2.9 for element i, an integer in float64.
 
     h = (C2*u + (C1<<16) + 2^15) >> 16 is floor(y + 1/2) with y a multiple of 2^-16, hence the nearest
     integer of y + 2^-17, which is never a tie. Every step is exact: integers below 2^40 over 2^16.
     """
-    h = ((_C2[row] * u + _C1[row] + _EPS) + _FLOOR) - _FLOOR
-    return (((h * u) * (1.0 / 65536.0) + _C0[row] + _EPS) + _FLOOR) - _FLOOR
+    u = np.float64(np.int32(bits[s + 3, i] & np.uint32(4095))) * (1.0 / 65536.0)
+    h = ((np.float64(real[s + 2, i]) * u + np.float64(real[s + 1, i]) + _EPS) + _FLOOR) - _FLOOR
+    return ((h * u + np.float64(real[s, i]) + _EPS) + _FLOOR) - _FLOOR
 
 
-@kernel
+@leaf
 def _power(k: int) -> float:
     """2^k as float64, -1022 <= k <= 1023."""
-    return np.int64(np.int64(k + 1023) << 52).view(np.float64)
+    return np.int64((np.int64(k) + 1023) << 52).view(np.float64)
 
 
-@kernel
+@leaf
+def _argument(x: np.float32) -> np.int32:
+    """R of exp2 (2.9): |x| * 2^17 rounded half up, with the sign of x; 0 where |x| >= 128 makes no use of it.
+
+    Exact in float64 up to the truncation: below 2^-36 the sum rounds to 1/2, which truncates to 0 as it must.
+    """
+    size = np.float64(abs(x)) * 131072.0 + 0.5
+    whole = np.int32(size if size < 16777217.0 else 0.0)
+    return np.int32(-whole if x < np.float32(0.0) else whole)
+
+
+@leaf
+def seed(op: int, real: NDArray[np.float32], bits: NDArray[np.uint32], a: int, t: int, s: int, n: int) -> None:
+    """Row t = exp2, log2, inv or rsqrt of row a (2.9). Row s+3 gets (table row << 12) + u of each element."""
+    if op == VEXP2:
+        for i in range(n):
+            r = _argument(real[a, i])
+            bits[s + 3, i] = np.uint32((EXP2 << 12) + (r & 0x1FFFF))
+        _gather(real, bits, s, n)
+        for i in range(n):
+            x = real[a, i]
+            y = (_poly(real, bits, s, i) * _WEIGHT + 1.0) * _power(_argument(x) >> 17)
+            # From 128 on the answer is Inf or +0; a NaN takes neither branch and stays.
+            y = y if abs(x) < np.float32(128.0) else (np.inf if x > np.float32(0.0) else 0.0)
+            bits[t, i] = finish(y if x == x else np.nan)
+        return
+    first = RSQRT if op == VRSQRT else (INV if op == VINV else LOG2)
+    octave = np.uint32(1 if op == VRSQRT else 0)
+    for i in range(n):
+        w = bits[a, i] >> np.uint32(8)
+        # P of rsqrt is the lowest bit of e - 127: rows of the second octave follow those of the first.
+        p = (~(w >> np.uint32(15)) & octave) << np.uint32(17)
+        bits[s + 3, i] = np.uint32((np.uint32(first << 12) + p) + ((w & np.uint32(0x7FFF)) << np.uint32(2)))
+    _gather(real, bits, s, n)
+    if op == VLOG2:
+        for i in range(n):
+            x = real[a, i]
+            e = np.int32((bits[a, i] >> np.uint32(23)) & np.uint32(255)) - np.int32(127)
+            y = np.float64(e) + _poly(real, bits, s, i) * _WEIGHT
+            y = y if x > np.float32(0.0) else (-np.inf if x == np.float32(0.0) else np.nan)
+            bits[t, i] = finish(y if x != np.float32(np.inf) else np.inf)
+    elif op == VINV:
+        for i in range(n):
+            x = real[a, i]
+            size = bits[a, i] & ~SIGN
+            e = np.int32(size >> np.uint32(23))
+            f = _poly(real, bits, s, i)
+            f = f if (size & ~INF) != ZERO else _FORCED
+            y = f * _power(np.int32(107) - e)
+            y = y if size != ZERO else np.inf
+            y = y if size < INF else (0.0 if size == INF else np.nan)
+            bits[t, i] = finish(-y if (bits[a, i] & SIGN) != ZERO else y)
+    else:
+        for i in range(n):
+            x = real[a, i]
+            e = np.int32((bits[a, i] >> np.uint32(23)) & np.uint32(255)) - np.int32(127)
+            y = _poly(real, bits, s, i) * _power(np.int32(-20) - (e >> np.int32(1)))
+            y = y if x > np.float32(0.0) else (np.inf if x == np.float32(0.0) else np.nan)
+            bits[t, i] = finish(y if x != np.float32(np.inf) else 0.0)
+
+
+@separate("void(int64, float32[:,::1], uint32[:,::1], int64, int64, int64, int64, int64, int64)")
 def alu(
-    op: int, real: NDArray[np.float32], bits: NDArray[np.uint32], a: int, b: int, c: int, t: int, n: int
+    op: int, real: NDArray[np.float32], bits: NDArray[np.uint32], a: int, b: int, c: int, t: int, s: int, n: int
 ) -> None:
-    """Row t = op(row a, row b, row c), elements 0..n-1. real and bits are float32 and uint32 views of the
-    same [rows, 128]; t differs from a, b and c. Comparisons write 1.0 or +0 (what a chain passes on)."""
-    if op == ADD:
+    """Row t = op(row a, row b, row c), elements 0..n-1; op is an ALU opcode.
+
+    real and bits are float32 and uint32 views of the same [rows, 128]; t differs from a, b and c; rows
+    s..s+3 are scratch. Comparisons write 1.0 or +0 (what a chain passes on).
+    """
+    if op == VADD:
         for i in range(n):
-            bits[t, i] = _finish(np.float64(real[a, i]) + np.float64(real[c, i]))
-    elif op == SUB:
+            bits[t, i] = finish(np.float64(real[a, i]) + np.float64(real[c, i]))
+    elif op == VSUB:
         for i in range(n):
-            bits[t, i] = _finish(np.float64(real[a, i]) - np.float64(real[c, i]))
-    elif op == MUL:
+            bits[t, i] = finish(np.float64(real[a, i]) - np.float64(real[c, i]))
+    elif op == VMUL:
         for i in range(n):
-            bits[t, i] = _finish(np.float64(real[a, i]) * np.float64(real[b, i]))
-    elif op == FMA or op == FNMA:
-        sign = 1.0 if op == FMA else -1.0
+            bits[t, i] = finish(np.float64(real[a, i]) * np.float64(real[b, i]))
+    elif op in (VFMA, VFNMA):
+        sign = 1.0 if op == VFMA else -1.0
         for i in range(n):
             p = np.float64(real[a, i]) * np.float64(real[b, i]) * sign
             q = np.float64(real[c, i])
@@ -102,69 +194,32 @@ def alu(
             inexact = (e > 0.0) | (e < 0.0)
             away = inexact & ((e > 0.0) != (s > 0.0))
             odd = (np.float64(s).view(np.int64) - np.int64(away)) | np.int64(inexact)
-            bits[t, i] = _finish(np.int64(odd).view(np.float64))
-    elif op == MAX or op == MIN:
+            bits[t, i] = finish(np.int64(odd).view(np.float64))
+    elif op in (VMAX, VMIN):
         for i in range(n):
             x, y, xw, yw = real[a, i], real[b, i], bits[a, i], bits[b, i]
-            swap = (x < y) if op == MAX else (x > y)
+            swap = (x < y) if op == VMAX else (x > y)
             word = yw if swap else xw
             bits[t, i] = word if x == x else NAN
-    elif op == SEL:
+    elif op == VSEL:
         for i in range(n):
             xw, yw = bits[a, i], bits[b, i]
             word = xw if real[c, i] != np.float32(0.0) else yw
             bits[t, i] = word if (word & ~SIGN) <= INF else NAN
-    elif op <= ABS:
-        keep = ~SIGN if op == ABS else ~ZERO
-        flip = SIGN if op == NEG else ZERO
+    elif op in (VMOV, VNEG, VABS):
+        keep = ~SIGN if op == VABS else ~ZERO
+        flip = SIGN if op == VNEG else ZERO
         for i in range(n):
             word = (bits[a, i] & keep) ^ flip
             bits[t, i] = word if (word & ~SIGN) <= INF else NAN
-    elif op == CMPLT:
+    elif op == VCMPLT:
         for i in range(n):
             bits[t, i] = ONE if real[a, i] < real[b, i] else ZERO
-    elif op == CMPGT:
+    elif op == VCMPGT:
         for i in range(n):
             bits[t, i] = ONE if real[a, i] > real[b, i] else ZERO
-    elif op == CMPEQ:
+    elif op == VCMPEQ:
         for i in range(n):
             bits[t, i] = ONE if real[a, i] == real[b, i] else ZERO
-    elif op == VEXP2:
-        for i in range(n):
-            x = np.float64(real[a, i])
-            size = abs(x) * 131072.0 + 0.5
-            whole = np.int32(size if size < 16777217.0 else 0.0)
-            r = -whole if x < 0.0 else whole
-            f = r & 0x1FFFF
-            y = (_poly(EXP2 + (f >> 12), np.float64(f & 4095)) * 2.0**-20 + 1.0) * _power(r >> 17)
-            y = y if size < 16777216.0 else (np.inf if x > 0.0 else 0.0)
-            bits[t, i] = _finish(y if x == x else x)
-    elif op == VLOG2:
-        for i in range(n):
-            w = np.int32(bits[a, i] >> np.uint32(8))
-            e, m = (w >> 15) & 255, w & 0x7FFF
-            y = np.float64(e - 127) + _poly(LOG2 + (m >> 10), np.float64((m & 1023) << 2)) * 2.0**-20
-            x = real[a, i]
-            y = y if x > np.float32(0.0) else (-np.inf if x == np.float32(0.0) else np.nan)
-            bits[t, i] = _finish(y if x < np.float32(np.inf) else np.float64(x))
-    elif op == VINV:
-        for i in range(n):
-            w = np.int32(bits[a, i] >> np.uint32(8))
-            e, m = (w >> 15) & 255, w & 0x7FFF
-            f = _poly(INV + (m >> 10), np.float64((m & 1023) << 2))
-            f = f if m != 0 else _FORCED
-            y = f * _power(107 - e)
-            y = y if e != 0 else np.inf
-            y = y if e != 255 else (0.0 if m == 0 else np.nan)
-            bits[t, i] = _finish(-y if w >= 0x800000 else y)
-    elif op == VRSQRT:
-        for i in range(n):
-            w = np.int32(bits[a, i] >> np.uint32(8))
-            e, m = (w >> 15) & 255, w & 0x7FFF
-            row = RSQRT + (((e - 127) & 1) << 5) + (m >> 10)
-            y = _poly(row, np.float64((m & 1023) << 2)) * _power(-20 - ((e - 127) >> 1))
-            x = real[a, i]
-            y = y if x > np.float32(0.0) else (np.inf if x == np.float32(0.0) else np.nan)
-            bits[t, i] = _finish(
-                y if x < np.float32(np.inf) else (0.0 if x == np.float32(np.inf) else np.nan)
-            )
+    else:
+        seed(op, real, bits, a, t, s, n)

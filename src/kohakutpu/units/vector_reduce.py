@@ -9,18 +9,19 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from kohakuaccel.jit import kernel
-from kohakutpu.units.vector_alu import INF, MAX, MIN, NAN, SIGN, ZERO, _finish
+from kohakuaccel.jit import leaf, separate
+from kohakutpu.units.vector_alu import INF, NAN, SIGN, ZERO, finish
+from kohakutpu.units.vector_codes import MAX, MIN, SUM
 from kohakutpu.units.vector_state import LANES
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 
-@kernel
+@leaf
 def _halve(kind: int, real: NDArray[np.float32], bits: NDArray[np.uint32], a: int, t: int, m: int) -> None:
     """Row t [0..m-1] = op of neighbours of row a [0..2m-1], t other than a."""
-    if kind == MAX or kind == MIN:
+    if kind in (MAX, MIN):
         for i in range(m):
             x, y, xw, yw = real[a, 2 * i], real[a, 2 * i + 1], bits[a, 2 * i], bits[a, 2 * i + 1]
             swap = (x < y) if kind == MAX else (x > y)
@@ -28,16 +29,16 @@ def _halve(kind: int, real: NDArray[np.float32], bits: NDArray[np.uint32], a: in
             bits[t, i] = word if x == x else NAN
     else:
         for i in range(m):
-            bits[t, i] = _finish(np.float64(real[a, 2 * i]) + np.float64(real[a, 2 * i + 1]))
+            bits[t, i] = finish(np.float64(real[a, 2 * i]) + np.float64(real[a, 2 * i + 1]))
 
 
-@kernel
+@separate("uint32(int64, float32[:,::1], uint32[:,::1], int64, int64, int64, int64)")
 def reduce_row(
     kind: int, real: NDArray[np.float32], bits: NDArray[np.uint32], a: int, t: int, n: int, beat: int
 ) -> np.uint32:
     """The E8M15 word of reducing elements 0..n-1 of row a in beats of `beat` (8 or 16) elements.
 
-    kind is ADD, MAX or MIN of vector_alu; n is a multiple of 16 up to 128; rows t and t + 1 are scratch, and a
+    kind is SUM, MAX or MIN; n is a multiple of 16 up to 128; rows t and t + 1 are scratch, and a
     may be t. With at most 16 beats each partial takes one tree result, so acc[j] = op(tree(beat j), identity).
     """
     source, target = a, t + 1 if a == t else t
@@ -58,7 +59,7 @@ def reduce_row(
         identity = INF
     for i in range(LANES):
         word = bits[source, i] if i < m else identity
-        if kind != MAX and kind != MIN and word == SIGN:
+        if kind == SUM and word == SIGN:
             word = ZERO
         bits[source, i] = word
     m = LANES

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kohakuaccel.diagnostics import Unsupported
-from kohakuaccel.machine import Machine
+from kohakuaccel.machine import Machine, Unit
 
 LANES = 16  # elements of a chunk, of a 256-bit FP16 word
 VLMAX = 128
@@ -27,7 +27,8 @@ ROW_S = 16
 ROW_K = 32
 ROW_RESULT = 36  # two rows: results, chain stages and tree levels alternate between them
 ROW_CLEAN = 38  # three rows: operands freed of words with exponent 0 and a mantissa
-ROWS = 41
+ROW_SEED = 41  # four rows: coefficients and table positions of the seed functions
+ROWS = 45
 
 # Columns of `core`.
 VL, MODE, BAD_BURST = range(3)
@@ -42,30 +43,15 @@ NEVER, WRITTEN, PENDING = 0, 1, 2
 BASE, STRIDE, BOUND = 0, 1, 5
 
 COSTS = (
-    "alu_extra",
-    "chain_stage",
-    "dependence",
-    "vld_fp16",
-    "vld_fp32",
-    "vst_fp16",
-    "vst_fp32",
-    "vmove",
-    "mem_extra",
-    "empty_pipeline",
-    "vred",
-    "vred_setmode",
-    "vset",
-    "vseti",
-    "vbar",
-    "vhalt",
-    "vfill_base",
-    "vfill_word",
-    "vdrain_base",
-    "vdrain_word",
-    "run_fetch",
-    "vc_slot",
-)
+    "alu_extra", "chain_stage", "dependence", "vld_fp16", "vld_fp32", "vst_fp16", "vst_fp32", "vmove",
+    "mem_extra", "empty_pipeline", "vred", "vred_setmode", "vset", "vseti", "vbar", "vhalt", "vfill_base",
+    "vfill_word", "vdrain_base", "vdrain_word", "run_fetch", "vc_slot",
+)  # fmt: skip
 """Columns of `cost`: timings of the machine description (datasheet 8.3), by their names there."""
+
+(C_ALU, C_STAGE, C_DEPENDENCE, C_VLD16, C_VLD32, C_VST16, C_VST32, C_MOVE, C_MEM, C_EMPTY, C_VRED, C_VRED_TAIL,
+ C_SET, C_SETI, C_BAR, C_HALT, C_FILL, C_FILL_WORD, C_DRAIN, C_DRAIN_WORD, C_FETCH,
+ C_SLOT) = range(len(COSTS))  # fmt: skip
 
 
 class Vectors(NamedTuple):
@@ -92,42 +78,31 @@ class Vectors(NamedTuple):
     cost: NDArray[np.int64]  # [len(COSTS)]
     wrote: NDArray[np.int64]  # [U, 20] last beat that wrote each V and P register, within the current RUN
     walk: NDArray[np.int64]  # [U, 256] scratch: addresses of a descriptor walk
+    passing: NDArray[np.uint16]  # [U, 128] scratch: binary16 codes of VCVT
     retired: NDArray[np.int64]  # [U] instructions retired
     busy: NDArray[np.int64]  # [U] busy cycles
     kernel: NDArray[np.int64]  # [U] cycles of the last RUN, its result word
     saturated: NDArray[np.int64]  # [U] sat_store (2.8)
 
 
-def _answers(machine: Machine, x: int, y: int, mesh: int, port: int) -> tuple[int, int, int]:
+def _answers(machine: Machine, unit: Unit) -> tuple[int, int, int]:
     """Cycles to reach the port, from a read's arrival there to its word, and between words of a queue.
 
     Datasheet 8.1: a single-word read takes L + 3. Two of them overlap by a cycle: the next address goes out
     while the last word is handed over, which is what makes a RUN of VFILL 64, VBAR, VHALT take 806 at L = 10.
     """
-    timing, at = machine.timing, machine.ports_of(mesh)[port]
-    routers = machine.meshes[mesh].hops((x, y), (at.x, at.y))
+    timing, port = machine.timing, machine.port_of(unit)
+    routers = machine.meshes[unit.mesh].hops((unit.x, unit.y), (port.x, port.y))
     one_way = timing.router_latency * routers + timing.endpoint_out + timing.endpoint_in
     first = timing.L + timing.read_word
     return one_way, first, first - 1
 
 
-def make_vectors(machine: Machine) -> Vectors:
-    """Reset state of the machine's vector cores (none is fine). Raises Unsupported for other geometries."""
-    fixed = {"vlanes": LANES, "vlmax": VLMAX, "vregs": REGS, "sregs": 16, "pregs": 4, "kregs": 4}
-    fixed |= {"descs": DESCRIPTORS, "dims": 4, "imem": IMEM, "vl1": L1, "walk_max": WALK}
-    for name, value in fixed.items():
-        if machine.params[name] != value:
-            raise Unsupported(
-                f"the vector core model has {name} = {value}",
-                where=f"machine {machine.name}",
-                got=machine.params[name],
-                hint="leave the parameter at its default",
-            )
+def reset_vectors(n: int) -> Vectors:
+    """Reset state of n vector cores that cost nothing and belong to mesh 0."""
     # Imported here because the decoder is compiled and importing this module must stay cheap.
     from kohakutpu.units.vector_decode import COLUMNS, reset_word
 
-    units = machine.units_of("VC")
-    n = len(units)
     bits = np.zeros((n * ROWS, VLMAX), np.uint32)
     wide = np.zeros(n * L1 * 4, np.uint64)
     constant = np.tile(np.array([0, 0x3F8000, 0xBF8000, 0], np.int64), (n, 1))
@@ -137,9 +112,6 @@ def make_vectors(machine: Machine) -> Vectors:
     descriptor[:, BOUND:] = 1
     core = np.zeros((n, 3), np.int64)
     core[:, VL] = VLMAX
-    place = np.array(
-        [(u.mesh, *_answers(machine, u.x, u.y, u.mesh, u.port)) for u in units], np.int64
-    ).reshape(n, 4)
 
     def counter() -> NDArray[np.int64]:
         return np.zeros(n, np.int64)
@@ -159,12 +131,33 @@ def make_vectors(machine: Machine) -> Vectors:
         imem=np.tile(reset_word(), (n * IMEM, 1)).reshape(n * IMEM, COLUMNS),
         descriptor=descriptor,
         core=core,
-        place=place,
-        cost=np.array([machine.timing[name] for name in COSTS], np.int64),
+        place=np.zeros((n, 4), np.int64),
+        cost=np.zeros(len(COSTS), np.int64),
         wrote=np.zeros((n, REGS + 4), np.int64),
         walk=np.zeros((n, WALK), np.int64),
+        passing=np.zeros((n, VLMAX), np.uint16),
         retired=counter(),
         busy=counter(),
         kernel=counter(),
         saturated=counter(),
     )
+
+
+def make_vectors(machine: Machine) -> Vectors:
+    """Reset state of the machine's vector cores (none is fine). Raises Unsupported for other geometries."""
+    fixed = {"vlanes": LANES, "vlmax": VLMAX, "vregs": REGS, "sregs": 16, "pregs": 4, "kregs": 4}
+    fixed |= {"descs": DESCRIPTORS, "dims": 4, "imem": IMEM, "vl1": L1, "walk_max": WALK}
+    for name, value in fixed.items():
+        if machine.params[name] != value:
+            raise Unsupported(
+                f"the vector core model has {name} = {value}",
+                where=f"machine {machine.name}",
+                got=machine.params[name],
+                hint="leave the parameter at its default",
+            )
+    units = machine.units_of("VC")
+    vectors = reset_vectors(len(units))
+    for u, unit in enumerate(units):
+        vectors.place[u] = unit.mesh, *_answers(machine, unit)
+    vectors.cost[:] = [machine.timing[name] for name in COSTS]
+    return vectors
