@@ -56,9 +56,7 @@ class Field:
         self.doc = doc
         for hi, lo in self.slices:
             if not hi >= lo >= 0:
-                raise DefinitionError(
-                    "a slice is (hi, lo) with hi >= lo >= 0", where=f"field {name}", got=(hi, lo)
-                )
+                raise DefinitionError("a slice is (hi, lo) with hi >= lo >= 0", where=f"field {name}", got=(hi, lo))
         self.width = sum(hi - lo + 1 for hi, lo in self.slices)
         if not 1 <= self.width <= 64:
             raise DefinitionError("a field has 1 to 64 bits", where=f"field {name}", got=self.width)
@@ -68,9 +66,7 @@ class Field:
         self.values: range | dict[str, int] | None = values if isinstance(values, range) else None
         if isinstance(values, range):
             if not values or values.step != 1:
-                raise DefinitionError(
-                    "a value range is not empty and steps by 1", where=f"field {name}", got=values
-                )
+                raise DefinitionError("a value range is not empty and steps by 1", where=f"field {name}", got=values)
             edges = (values[0], values[-1])
             if edges[0] < self.low or edges[1] > self.high:
                 raise DefinitionError(
@@ -85,16 +81,10 @@ class Field:
             self.names = {v: k for k, v in self.values.items()}
             bad = [v for v in self.names if not self.low <= v <= self.high]
             if bad:
-                raise DefinitionError(
-                    "values do not fit the bits", where=f"field {name}", got=bad[0], limit=self.limit
-                )
-        self.default = (
-            (0 if self.allows(0) else min(self.names, default=self.low)) if default is None else default
-        )
+                raise DefinitionError("values do not fit the bits", where=f"field {name}", got=bad[0], limit=self.limit)
+        self.default = (0 if self.allows(0) else min(self.names, default=self.low)) if default is None else default
         if not self.allows(self.default):
-            raise DefinitionError(
-                "the default is not a value of the field", where=f"field {name}", got=default
-            )
+            raise DefinitionError("the default is not a value of the field", where=f"field {name}", got=default)
 
     def __repr__(self) -> str:
         bits = ",".join(f"{hi}:{lo}" for hi, lo in self.slices)
@@ -119,9 +109,7 @@ class Field:
     def refuse(self, value: Any, place: str, row: int | None = None) -> EncodingRefusal:
         where = f"{place}.{self.name}" if row is None else f"{place}[{row}].{self.name}"
         hint = self.doc and f"the field is: {self.doc}"
-        return EncodingRefusal(
-            "value does not fit the field", where=where, got=value, limit=self.limit, hint=hint
-        )
+        return EncodingRefusal("value does not fit the field", where=where, got=value, limit=self.limit, hint=hint)
 
     def number(self, value: Any, place: str) -> int:
         """A value or one of the field's names as a checked integer."""

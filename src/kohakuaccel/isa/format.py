@@ -47,9 +47,7 @@ class Format:
         for slot, value in (constants or {}).items():
             hi, lo = (slot, slot) if isinstance(slot, int) else slot
             if value >> (hi - lo + 1):
-                raise DefinitionError(
-                    "a constant does not fit its bits", where=f"format {name} [{hi}:{lo}]", got=value
-                )
+                raise DefinitionError("a constant does not fit its bits", where=f"format {name} [{hi}:{lo}]", got=value)
             self.constant |= value << lo
             self.constant_mask |= ((1 << (hi - lo + 1)) - 1) << lo
             self._claim(owner, f"constant [{hi}:{lo}]", hi, lo)
@@ -58,9 +56,7 @@ class Format:
                 self._claim(owner, field.name, hi, lo)
         missing = [bit for bit in range(width) if owner[bit] is None]
         if missing:
-            raise DefinitionError(
-                "bits without a field or constant", where=f"format {name}", got=_ranges(missing)
-            )
+            raise DefinitionError("bits without a field or constant", where=f"format {name}", got=_ranges(missing))
         self._base = self.constant
         for field in self.fields:
             self._base |= field.put(field.default)
@@ -75,9 +71,7 @@ class Format:
             )
         for bit in range(lo, hi + 1):
             if owner[bit] is not None:
-                raise DefinitionError(
-                    f"bit {bit} belongs to {owner[bit]} and to {who}", where=f"format {self.name}"
-                )
+                raise DefinitionError(f"bit {bit} belongs to {owner[bit]} and to {who}", where=f"format {self.name}")
             owner[bit] = who
 
     def __repr__(self) -> str:
@@ -100,9 +94,7 @@ class Format:
         """(lowest bit, width) of a field that is one piece, for compiled loops that shift by hand."""
         field = self[name]
         if len(field.slices) != 1:
-            raise DefinitionError(
-                "the field is in several pieces; use extraction()", where=f"{self.name}.{name}"
-            )
+            raise DefinitionError("the field is in several pieces; use extraction()", where=f"{self.name}.{name}")
         return field.slices[0][1], field.width
 
     # one instruction
@@ -151,9 +143,7 @@ class Format:
             column = np.asarray(value)
             if column.shape != (n,) or column.dtype.kind not in "iub":
                 got = f"{column.dtype}{list(column.shape)}"
-                raise EncodingRefusal(
-                    "a column is int64[n]", where=f"{self.name}.{name}", got=got, limit=f"int64[{n}]"
-                )
+                raise EncodingRefusal("a column is int64[n]", where=f"{self.name}.{name}", got=got, limit=f"int64[{n}]")
             column = column.astype(np.int64, copy=False)
             field.check_column(column, self.name)
             base &= ~field.mask
@@ -189,9 +179,7 @@ class Format:
             bad = (words[:, word] & mask) != want
             if bad.any():
                 row = int(bad.argmax())
-                raise EncodingRefusal(
-                    "constant bits differ", where=f"{self.name}[{row}]", got=self.hex(words[row])
-                )
+                raise EncodingRefusal("constant bits differ", where=f"{self.name}[{row}]", got=self.hex(words[row]))
         rows = np.zeros((len(words), len(self.fields)), np.int64)
         for column, field in enumerate(self.fields):
             bits = np.zeros(len(words), np.uint64)
@@ -231,9 +219,7 @@ class Format:
 
     # text
 
-    def format_row(
-        self, row: Sequence[int] | NDArray[np.int64] | Mapping[str, int], always: Iterable[str] = ()
-    ) -> str:
+    def format_row(self, row: Sequence[int] | NDArray[np.int64] | Mapping[str, int], always: Iterable[str] = ()) -> str:
         """One instruction as text: `name=value` for every field off its default, and those in `always`.
 
         A first field with named values prints as a bare mnemonic, a set one-bit field as its bare name.

@@ -162,9 +162,7 @@ class InstructionSet:
         values = fmt.decode(word)
         if not all(f.allows(values[f.name]) for f in fmt.fields):
             return f".word {self._hex(word)}"
-        best = min(
-            (self._show(fmt, values, s) for s in self.syntax[mnemonic]), key=lambda shown: len(shown[1])
-        )
+        best = min((self._show(fmt, values, s) for s in self.syntax[mnemonic]), key=lambda shown: len(shown[1]))
         return " ".join([best[0], *best[1]])
 
     def parse(self, text: str) -> int:
@@ -176,18 +174,14 @@ class InstructionSet:
             except ValueError:
                 word = -1
             if not 0 <= word < 1 << self.width:
-                raise EncodingRefusal(
-                    "not a word", where=self.name, got=repr(text), limit=f"{self.width} bits"
-                )
+                raise EncodingRefusal("not a word", where=self.name, got=repr(text), limit=f"{self.width} bits")
             return word
         extras: dict[str, str] = {}
         while found := _EXTRA.search(line):
             extras[found[1]] = found[2]
             line = line[: found.start()]
         head = line.lstrip("+ ").split(" ")[0] if line else ""
-        candidates = [
-            m for m in self.formats if m == head or self.syntax[m][0].template.split(" ")[0] == head
-        ]
+        candidates = [m for m in self.formats if m == head or self.syntax[m][0].template.split(" ")[0] == head]
         if not candidates:
             known = {s.template.split(" ")[0] for table in self.syntax.values() for s in table}
             raise EncodingRefusal(
@@ -199,21 +193,15 @@ class InstructionSet:
                 if match:
                     return self._build(mnemonic, syntax, match, extras, text)
         ways = "; ".join(s.template for m in candidates for s in self.syntax[m])
-        raise EncodingRefusal(
-            "the operands do not fit the instruction", where=self.name, got=repr(text), limit=ways
-        )
+        raise EncodingRefusal("the operands do not fit the instruction", where=self.name, got=repr(text), limit=ways)
 
-    def _build(
-        self, mnemonic: str, syntax: Syntax, match: re.Match[str], extras: Mapping[str, str], text: str
-    ) -> int:
+    def _build(self, mnemonic: str, syntax: Syntax, match: re.Match[str], extras: Mapping[str, str], text: str) -> int:
         fmt = self.formats[mnemonic]
         values: dict[str, int] = {}
 
         def put(name: str, value: int) -> None:
             if values.setdefault(name, value) != value:
-                raise EncodingRefusal(
-                    f"{name} is written twice", where=f"{self.name}.{mnemonic}", got=repr(text)
-                )
+                raise EncodingRefusal(f"{name} is written twice", where=f"{self.name}.{mnemonic}", got=repr(text))
 
         for name, got in match.groupdict().items():
             if name in self.operands:
