@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Callable
+from dataclasses import astuple
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -116,7 +117,8 @@ class Storage:
                 self._derive = None
             else:
                 layout, buffer = next(iter(self._buffers.items()))
-                made = layout.unpack(self.device.download(buffer, layout.nbytes))
+                runs = None if isinstance(layout, OperandPack) else astuple(layout.runs)
+                made = layout.unpack(self.device.download(buffer, layout.nbytes, runs=runs))
             made.setflags(write=False)
             self._host = made
         return self._host
@@ -124,8 +126,8 @@ class Storage:
     def buffer(self, layout: Layout) -> Buffer:
         """The values on the device in `layout`: found, or packed from the host copy and uploaded.
 
-        OutOfMemory is retried once after dropping cached materialisations of this device. A Fault of the
-        quantising upload leaves the values and every other materialisation as they were.
+        OutOfMemory when `allocate` finds no room. A Fault of the quantising upload leaves the values and every
+        other materialisation as they were.
         """
         key = canonical(layout)
         found = self._buffers.get(key)
@@ -142,7 +144,7 @@ class Storage:
         before = counters.bytes_from_device
         host = self.host()
         data = layout.pack(np.ascontiguousarray(host).reshape(-1))
-        made = self._allocate(layout.nbytes)
+        made = allocate(self.device, layout.nbytes)
         quantise = layout.side if isinstance(layout, OperandPack) and layout.preq else None
         try:
             self.device.upload(made, data, quantise)
@@ -156,14 +158,6 @@ class Storage:
             counters.relayout_bytes += counters.bytes_from_device - before + data.nbytes
         self._buffers[key] = made
         return made
-
-    def _allocate(self, nbytes: int) -> Buffer:
-        try:
-            return self.device.alloc(nbytes)
-        except OutOfMemory:
-            if not evict(self.device):
-                raise
-        return self.device.alloc(nbytes)
 
     def first_nonfinite(self) -> tuple[int, float] | None:
         """Flat logical index and value of the first NaN or Inf, or None. Reads the value back if it must."""
@@ -200,6 +194,16 @@ class Storage:
 def evict(device: Device) -> int:
     """Drop every cached materialisation of `device` that can be rebuilt and is not pinned; bytes given up."""
     return sum(storage.evict() for storage in list(_live) if storage.device is device)
+
+
+def allocate(device: Device, nbytes: int) -> Buffer:
+    """A buffer of `nbytes`; when memory is full, once more after dropping what can be rebuilt. Raises OutOfMemory."""
+    try:
+        return device.alloc(nbytes)
+    except OutOfMemory:
+        if not evict(device):
+            raise
+    return device.alloc(nbytes)
 
 
 def resident(device: Device) -> dict[str, int]:

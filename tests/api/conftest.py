@@ -48,8 +48,8 @@ class ByteDevice:
         self.counters.bytes_to_device += data.nbytes
         self.bytes[buffer.address] = data.copy()
 
-    def download(self, buffer: Buffer, nbytes: int | None = None) -> Bytes:
-        data = self.bytes[buffer.address][:nbytes].copy()
+    def download(self, buffer: Buffer, nbytes: int | None = None, offset: int = 0, runs: object = None) -> Bytes:
+        data = self.bytes[buffer.address][offset:nbytes].copy()
         self.counters.bytes_from_device += data.nbytes
         return data
 

@@ -153,6 +153,7 @@ class Kernel:
 
     def __call__(self, *arguments: Any, **knobs: object) -> Any:
         """Run on the device of the arguments: solve dims, compile (cached), pack operands, allocate, dispatch."""
+        from kohakutpu.storage import allocate
         from kohakutpu.tensor import Tensor, as_tensor
 
         home = next((a.device for a in arguments if isinstance(a, Tensor)), None)
@@ -186,7 +187,7 @@ class Kernel:
             if spec.role == "in":
                 buffers.append(next(given).buffer(plan.layout(number)))
             else:
-                buffers.append(device.alloc(spec.layout.nbytes))
+                buffers.append(allocate(device, spec.layout.nbytes))
         device.run(plan.image([b.address for b in buffers]))
         dtype = np.result_type(*(t.dtype for t in tensors))
         results = [
