@@ -33,9 +33,7 @@ class Buffer:
     def address(self) -> int:
         """Byte address in its memory. Refused once freed."""
         if not self._finalizer.alive:
-            raise Refusal(
-                "a freed buffer has no address", where=repr(self), hint="keep the tensor that owns it"
-            )
+            raise Refusal("a freed buffer has no address", where=repr(self), hint="keep the tensor that owns it")
         return self._address
 
     @property

@@ -45,6 +45,4 @@ class Counters:
 
     def as_dict(self) -> dict[str, object]:
         """A copy as plain values."""
-        return {
-            f.name: dict(self.flits) if f.name == "flits" else getattr(self, f.name) for f in fields(self)
-        }
+        return {f.name: dict(self.flits) if f.name == "flits" else getattr(self, f.name) for f in fields(self)}

@@ -1,0 +1,426 @@
+"""How instruction streams become rounds: staging words, command lists and the counts to await (datasheet 7.3).
+
+It decides where each unit's stream is cut and what the control engine executes. It must not know what a payload
+means beyond the acknowledgements it causes, nor how a transport works.
+
+A round obeys three limits: its flits fit the staging RAM, its commands (DONE included) fit the engine, and its
+programs P leave a credit over: P < C, where C = the smallest instruction FIFO among the kicked nodes, because each
+program's last instruction returns none. Every unit that has work left advances in every round.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from kohakuaccel.diagnostics import Refusal
+from kohakuaccel.image import EncodedProgram, Image
+from kohakuaccel.machine import Machine, Unit
+from kohakutpu.isa import cluster, flit, vector
+from kohakutpu.isa import control as reg
+
+OPCODES = {
+    "MG": {code: name for name, code in cluster.OPS.items()},
+    "VC": {vector.ENV_IMEM: "IMEM", vector.ENV_DESC: "DESC", vector.ENV_RUN: "RUN"},
+}
+RUN_OP = vector.ENV_RUN
+_HEADER = flit.HEADER.encode(type=flit.CU_INST)
+_TXN, _LAST = flit.HEADER.position("txn")[0], flit.HEADER.position("last")[0]
+_OP_SHIFT = np.uint64(cluster.CLUSTER.position("op")[0] - 192)
+_MASK = reg.poll_node(0)[1]
+
+
+@dataclass(frozen=True, slots=True)
+class Window:
+    """Instructions start .. start + count - 1 of `program` (its number in the stage), staged from slot `base`."""
+
+    program: int
+    start: int
+    count: int
+    base: int
+
+
+@dataclass(frozen=True, slots=True)
+class Round:
+    """One run of one mesh's control engine. Rounds with the same `group` start together, one per mesh.
+
+    staging: uint64[flits, 5]. commands: uint64[n, 4], complete but for the wanted counts of `polls` (row numbers),
+    which a run fills in: node nodes[i] ({y,x}) is awaited for expected[i] signals more than it had.
+    """
+
+    stage: int
+    group: int
+    mesh: int
+    staging: NDArray[np.uint64]
+    commands: NDArray[np.uint64]
+    polls: NDArray[np.int64]
+    nodes: NDArray[np.int64]
+    expected: NDArray[np.int64]
+    windows: tuple[Window, ...]
+
+    def fill_polls(self, counts: NDArray[np.int64]) -> None:
+        """Set the wanted values from the nodes' signal counts now, int64[256] of this mesh."""
+        wanted = (counts[self.nodes] + self.expected) & 0xFFFF
+        self.commands[self.polls, 2] = (wanted << 8 | 1).astype(np.uint64)
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """What one round of a machine may hold."""
+
+    flits: int
+    commands: int
+    credit: int
+
+    @staticmethod
+    def of(machine: Machine) -> Limits:
+        p = machine.params
+        return Limits(p.stage_flits, p.ncmd, min(p.inst_fifo, 0xFFFF))
+
+
+def opcode_counts(image: Image) -> dict[str, int]:
+    """Instructions of an image by opcode name."""
+    found: dict[str, int] = {}
+    for program in (p for stage in image.stages for p in stage):
+        ops = (program.payloads[:, 3] >> _OP_SHIFT).astype(np.int64)
+        names = OPCODES[program.unit.kind]
+        for code, number in enumerate(np.bincount(ops, minlength=1).tolist()):
+            if number:
+                name = names.get(code, f"op {code}")
+                found[name] = found.get(name, 0) + number
+    return found
+
+
+def drain_acks(machine: Machine, program: EncodedProgram) -> dict[Unit, NDArray[np.int64]]:
+    """DATA_RECEIVED signals at each receiver that a cluster's node drains cause, int64[n] per instruction.
+
+    One per burst of 8 granules with dflags[0] and an agent's coordinate as acknowledgement target (datasheet 5.4).
+    """
+    rows = cluster.CLUSTER.decode_table(program.payloads)
+    column = {name: rows[:, cluster.CLUSTER.column(name)] for name in cluster.CLUSTER.names}
+    asked = (column["op"] == cluster.DRAIN) & (column["dnode"] == 1) & (column["dflags"] & 1 == 1)
+    acks: dict[Unit, NDArray[np.int64]] = {}
+    for i in np.flatnonzero(asked).tolist():
+        final = int(column["dfin"][i])
+        mesh = int(column["dmesh"][i]) if final else program.unit.mesh
+        x, y = (final & 15, final >> 4) if final else (int(column["dst_x"][i]), int(column["dst_y"][i]))
+        receiver = machine.unit_at(mesh, x, y)
+        if receiver is None:
+            raise Refusal(
+                "a node drain goes to a unit",
+                where=f"{program.unit.name}, instruction {i} ({cluster.text(rows[i])})",
+                got=f"({x},{y}) of mesh {mesh}",
+            )
+        agent = machine.meshes[mesh]
+        if (int(column["dack_x"][i]), int(column["dack_y"][i])) != (agent.agent_x, agent.agent_y):
+            continue
+        granules = int(column["n"][i]) * (2 if int(column["dbuf"][i]) == flit.BUF_MG_TILE else 1)
+        acks.setdefault(receiver, np.zeros(len(program), np.int64))[i] = -(-granules // machine.params.drain_burst)
+    return acks
+
+
+def program_acks(machine: Machine, program: EncodedProgram) -> dict[Unit, NDArray[np.int64]]:
+    """Acknowledgements per receiver and instruction: counted for a cluster, as stated for a vector core.
+
+    A total stated by a vector program belongs to its RUNs in equal shares (all to the last when it does not
+    divide). Refuses a cluster program whose stated totals differ from what its drains cause.
+    """
+    stated: dict[Unit, NDArray[np.int64]] = {}
+    if program.unit.kind == "MG":
+        found = drain_acks(machine, program)
+        for receiver, count in program.acks:
+            total = count if isinstance(count, int) else int(count.sum())
+            real = int(found[receiver].sum()) if receiver in found else 0
+            if total != real:
+                raise Refusal(
+                    "the stated acknowledgements are those its drains cause",
+                    where=f"program of {program.unit.name}, receiver {receiver.name}",
+                    got=total,
+                    limit=real,
+                )
+        return found
+    runs = np.flatnonzero((program.payloads[:, 3] >> _OP_SHIFT) == RUN_OP)
+    for receiver, count in program.acks:
+        if not isinstance(count, int):
+            stated[receiver] = count
+            continue
+        if count and not len(runs):
+            raise Refusal(
+                "only a RUN of a vector program sends data",
+                where=f"program of {program.unit.name}, receiver {receiver.name}",
+                got=f"{count} acknowledgements",
+            )
+        each = np.zeros(len(program), np.int64)
+        if count and count % len(runs) == 0:
+            each[runs] = count // len(runs)
+        elif count:
+            each[runs[-1]] = count
+        stated[receiver] = each
+    return stated
+
+
+class Loader:
+    """Cuts images into rounds for one machine. Rounds are built once per image and kept in its cache."""
+
+    def __init__(self, machine: Machine, limits: Limits | None = None) -> None:
+        self.machine = machine
+        self.limits = limits or Limits.of(machine)
+        self._key = ("kohakutpu.rounds", machine.fingerprint, self.limits)
+        if self.limits.credit < 2 or self.limits.commands < 8 or self.limits.flits < 1:
+            raise Refusal("a round holds at least one program", where=f"machine {machine.name}", got=self.limits)
+
+    def rounds(self, image: Image) -> tuple[Round, ...]:
+        """The rounds of an image, in order. Raises Refusal for programs this machine cannot take."""
+        found = image.cache.get(self._key)
+        if found is None:
+            found = tuple(self._image(image))
+            check_rounds(self.machine, image, found, self.limits)
+            image.cache[self._key] = found
+        return found
+
+    def _image(self, image: Image) -> Iterator[Round]:
+        group = 0
+        for number, stage in enumerate(image.stages):
+            for program in stage:
+                known = self.machine.unit_at(program.unit.mesh, program.unit.x, program.unit.y)
+                if known is None or known.kind != program.unit.kind:
+                    raise Refusal(
+                        "a program is for a unit of this machine",
+                        where=f"stage {number} of an image for {image.machine_name}",
+                        got=program.unit.name,
+                        limit=f"the units of {self.machine.name}",
+                    )
+            acks = [
+                {unit: np.concatenate([[0], np.cumsum(each)]) for unit, each in program_acks(self.machine, p).items()}
+                for p in stage
+            ]
+            receivers = len({unit for known in acks for unit in known})
+            for plan in self._stage(stage, receivers):
+                yield from self._group(number, group, stage, plan, acks)
+                group += 1
+
+    def _stage(self, stage: Sequence[EncodedProgram], receivers: int) -> Iterator[dict[int, list[Window]]]:
+        """Windows per mesh, group after group."""
+        position = [0] * len(stage)
+        meshes = sorted({p.unit.mesh for p in stage})
+        # Credit seed and DONE, then at most five commands and one await per program, one per receiver.
+        most = max(1, min((self.limits.commands - 2 - receivers) // 6, self.limits.credit - 1, self.limits.flits))
+        first = dict.fromkeys(meshes, 0)
+        while True:
+            plan: dict[int, list[Window]] = {}
+            for mesh in meshes:
+                waiting = [i for i, p in enumerate(stage) if p.unit.mesh == mesh and position[i] < len(p)]
+                if not waiting:
+                    continue
+                if len(waiting) > most:
+                    start = first[mesh] % len(waiting)
+                    waiting = sorted((waiting[start:] + waiting[:start])[:most])
+                    first[mesh] += most
+                plan[mesh] = self._cut(stage, position, waiting)
+            if not plan:
+                return
+            yield plan
+
+    def _cut(self, stage: Sequence[EncodedProgram], position: list[int], units: list[int]) -> list[Window]:
+        """How far each of `units` goes in one round; advances `position`. Short streams leave room to long ones."""
+        room, left = self.limits.flits, len(units)
+        count: dict[int, int] = {}
+        for i in sorted(units, key=lambda k: len(stage[k]) - position[k]):
+            program, at = stage[i], position[i]
+            end = min(len(program), at + room // left)
+            if end < len(program) and len(program.passes):
+                cut = int(np.searchsorted(program.passes, end, side="right")) - 1
+                if cut >= 0 and program.passes[cut] > at:
+                    end = int(program.passes[cut])
+            count[i] = end - at
+            room -= end - at
+            left -= 1
+        windows: list[Window] = []
+        base = 0
+        for i in units:
+            windows.append(Window(i, position[i], count[i], base))
+            position[i] += count[i]
+            base += count[i]
+        return windows
+
+    def _group(
+        self,
+        number: int,
+        group: int,
+        stage: Sequence[EncodedProgram],
+        plan: dict[int, list[Window]],
+        acks: Sequence[dict[Unit, NDArray[np.int64]]],
+    ) -> Iterator[Round]:
+        expected: dict[int, dict[int, int]] = {mesh: {} for mesh in plan}
+        for windows in plan.values():
+            for w in windows:
+                unit = stage[w.program].unit
+                self._expect(expected, unit, w.count)
+                for receiver, before in acks[w.program].items():
+                    signals = int(before[w.start + w.count] - before[w.start])
+                    if signals:
+                        self._expect(expected, receiver, signals)
+        for mesh in sorted(expected):
+            yield self._round(number, group, mesh, stage, plan.get(mesh, []), expected[mesh])
+
+    @staticmethod
+    def _expect(expected: dict[int, dict[int, int]], unit: Unit, count: int) -> None:
+        nodes = expected.setdefault(unit.mesh, {})
+        node = unit.y << 4 | unit.x
+        nodes[node] = nodes.get(node, 0) + count
+        if nodes[node] > 0xFFFF:
+            raise Refusal(
+                "a round awaits at most 65535 signals of one node", where=unit.name, got=nodes[node], limit=0xFFFF
+            )
+
+    def _round(
+        self,
+        number: int,
+        group: int,
+        mesh: int,
+        stage: Sequence[EncodedProgram],
+        windows: list[Window],
+        expected: dict[int, int],
+    ) -> Round:
+        total = sum(w.count for w in windows)
+        staging = np.empty((total, 5), np.uint64)
+        programs = np.zeros((len(windows), 3), np.int64)
+        for i, w in enumerate(windows):
+            end = w.base + w.count
+            program = stage[w.program]
+            staging[w.base : end, :4] = program.payloads[w.start : w.start + w.count]
+            staging[w.base : end, 4] = _HEADER | (i & 0xFF) << _TXN
+            staging[end - 1, 4] |= np.uint64(1 << _LAST)
+            programs[i] = program.unit.y << 4 | program.unit.x, w.base, w.count
+        nodes = np.fromiter(expected, np.int64, len(expected))
+        counts = np.fromiter(expected.values(), np.int64, len(expected))
+        commands, polls = self._commands(mesh, programs, nodes, counts)
+        return Round(number, group, mesh, staging, commands, polls, nodes, counts, tuple(windows))
+
+    def _commands(
+        self, mesh: int, programs: NDArray[np.int64], nodes: NDArray[np.int64], counts: NDArray[np.int64]
+    ) -> tuple[NDArray[np.uint64], NDArray[np.int64]]:
+        """The command list of a round: programs int64[P, 3] = destination, first slot, flits."""
+        n, window = len(programs), reg.agent_bus(mesh, 0)
+        kick = np.zeros((n, 5, 4), np.uint64)
+        kick[:, 0] = reg.POLL, window + reg.PROG_STAT, 0, 1
+        kick[:, 1:, 0] = reg.WRITE
+        kick[:, 1:, 1] = [window + r for r in (reg.PROG_DST, reg.PROG_BASE, reg.PROG_LEN, reg.PROG_KICK)]
+        kick[:, 1:4, 2] = programs
+        kick[:, 4, 2] = 1
+        # The shadow rule: a register that the hardware only reads keeps its value; the shadow starts empty.
+        keep = np.ones((n, 5), np.bool_)
+        keep[1:, 1:4] = programs[1:] != programs[:-1]
+        head = np.array([[reg.WRITE, window + reg.PROG_CRED, self.limits.credit, 0]], np.uint64)
+        awaits = np.zeros((len(nodes), 4), np.uint64)
+        awaits[:, 0] = reg.POLL
+        awaits[:, 1] = (window + reg.NODE_STATUS + 8 * nodes).astype(np.uint64)
+        awaits[:, 2] = (counts << 8 | 1).astype(np.uint64)
+        awaits[:, 3] = _MASK
+        done = np.array([[reg.DONE, 0, 0, 0]], np.uint64)
+        kicks = kick[keep]
+        commands = np.concatenate([head, kicks, awaits, done] if n else [awaits, done])
+        first = (1 + len(kicks)) if n else 0
+        return commands, np.arange(first, first + len(nodes))
+
+
+def _broken(rule: str, number: int, got: object = None, limit: object = None) -> Refusal:
+    return Refusal(rule, where=f"round {number}", got=got, limit=limit)
+
+
+def _programs(
+    machine: Machine, number: int, r: Round, limits: Limits
+) -> tuple[list[tuple[int, int, int]], dict[int, int]]:
+    """What a command list does, read back: kicks as (destination, first slot, flits), and awaits per node."""
+    window = reg.agent_bus(r.mesh, 0)
+    registers: dict[int, int] = {}
+    kicks: list[tuple[int, int, int]] = []
+    awaits: dict[int, int] = {}
+    idle = False
+    rows = r.commands.tolist()
+    for op, address, data, mask in rows[:-1]:
+        offset = address - window
+        if op == reg.WRITE and offset == reg.PROG_KICK:
+            if not idle or not all(k in registers for k in reg.SHADOWED) or reg.PROG_CRED not in registers:
+                raise _broken("a kick follows PROG_STAT = 0, DST, BASE, LEN and a seeded credit", number)
+            kicks.append((registers[reg.PROG_DST], registers[reg.PROG_BASE], registers[reg.PROG_LEN]))
+            idle = False
+        elif op == reg.WRITE:
+            if offset == reg.PROG_CRED and offset in registers:
+                raise _broken("the credit is seeded once a round", number)
+            registers[offset] = data
+        elif op == reg.POLL and offset == reg.PROG_STAT:
+            idle = (data, mask) == (0, 1)
+        elif op == reg.POLL and 0 <= offset - reg.NODE_STATUS < 8 * 256 and mask == _MASK and data & 1:
+            awaits[(offset - reg.NODE_STATUS) // 8] = awaits.get((offset - reg.NODE_STATUS) // 8, 0) + 1
+        else:
+            raise _broken("a round writes program registers and polls", number, got=(op, hex(address)))
+    if not rows or rows[-1][0] != reg.DONE:
+        raise _broken("a command list ends with DONE", number)
+    credit = registers.get(reg.PROG_CRED, 0)
+    if kicks and not len(kicks) < credit <= limits.credit:
+        raise _broken("programs < credit <= instruction FIFO", number, got=(len(kicks), credit), limit=limits.credit)
+    if any(times != 1 for times in awaits.values()):
+        raise _broken("a node is awaited once, for its total", number)
+    return kicks, awaits
+
+
+def check_rounds(machine: Machine, image: Image, rounds: Sequence[Round], limits: Limits | None = None) -> None:
+    """Prove that rounds respect the three limits and send every instruction once, in order, and awaited.
+
+    Reads the command lists back as the hardware does. Raises Refusal naming the round and the broken rule.
+    """
+    limits = limits or Limits.of(machine)
+    stage = -1
+    at: dict[int, int] = {}
+    streams: dict[tuple[int, int], EncodedProgram] = {}
+
+    def finish() -> None:
+        for (mesh, node), program in streams.items():
+            if at.get(mesh << 8 | node, 0) != len(program):
+                raise Refusal(
+                    "every instruction of a stage is sent",
+                    where=f"stage {stage}, {program.unit.name}",
+                    got=at.get(mesh << 8 | node, 0),
+                    limit=len(program),
+                )
+
+    for number, r in enumerate(rounds):
+        while stage < r.stage:
+            finish()
+            stage += 1
+            at = {}
+            streams = {(p.unit.mesh, p.unit.y << 4 | p.unit.x): p for p in image.stages[stage]}
+        if len(r.staging) > limits.flits:
+            raise _broken("flits fit the staging RAM", number, len(r.staging), limits.flits)
+        if len(r.commands) > limits.commands:
+            raise _broken("commands fit the control engine", number, len(r.commands), limits.commands)
+        kicks, awaits = _programs(machine, number, r, limits)
+        sent: dict[int, int] = {}
+        for node, base, count in kicks:
+            program = streams.get((r.mesh, node))
+            start = at.get(r.mesh << 8 | node, 0)
+            staged = r.staging[base : base + count]
+            if program is None or len(staged) != count or count == 0:
+                raise _broken("a program is staged for a unit of the stage", number, (hex(node), base, count))
+            if not np.array_equal(staged[:, :4], program.payloads[start : start + count]):
+                raise _broken(f"the stream of {program.unit.name} continues where it stopped", number, start)
+            heads = staged[:, 4] & ~np.uint64(0xFF << _TXN)
+            if int(heads[-1]) != _HEADER | 1 << _LAST or (heads[:-1] != np.uint64(_HEADER)).any():
+                raise _broken(f"flits of {program.unit.name} are CU_INST, last on the last one", number)
+            at[r.mesh << 8 | node] = start + count
+            sent[node] = sent.get(node, 0) + count
+        waited = dict(zip(r.nodes.tolist(), r.expected.tolist(), strict=True))
+        polled = [(int(a) - reg.agent_bus(r.mesh, reg.NODE_STATUS)) // 8 for a in r.commands[r.polls, 1]]
+        if set(awaits) != set(waited) or polled != r.nodes.tolist():
+            raise _broken("the awaited nodes are those of the list", number, sorted(awaits), sorted(waited))
+        if any(waited.get(node, 0) < count for node, count in sent.items()):
+            raise _broken("every instruction of a round is awaited in it", number, sent, waited)
+    while stage < len(image.stages):
+        finish()
+        stage += 1
+        if stage < len(image.stages):
+            at, streams = {}, {(p.unit.mesh, p.unit.y << 4 | p.unit.x): p for p in image.stages[stage]}
