@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from types import SimpleNamespace
-
 import numpy as np
 import pytest
 
 from kohakuaccel.diagnostics import EncodingRefusal, SourceLine
+from kohakuaccel.image import EncodedProgram, Image
 from kohakutpu import machines
 from kohakutpu.isa import cluster, control, flit, image_text, vector
 
@@ -122,13 +121,13 @@ def test_an_image_prints_readably() -> None:
     m = machines.load("mini")
     kernel = vector.assemble("VSETI S0,0x80\nVSETVL S0\nVHALT")
     rows = np.array([[1, i, 0, w] for i, w in enumerate(kernel)] + [[3, 0, 0, 0]])
-    mg = SimpleNamespace(
+    mg = EncodedProgram(
         unit=m.units[0],
         payloads=cluster.assemble("FILL n=4\nGEMM gm=1 gn=1 nk=4\nDRAIN n=1 addr=0x4000"),
         sources=np.array([0, 0, 1], np.int32),
     )
-    vc = SimpleNamespace(unit=m.units[1], payloads=vector.encode_envelopes(rows), sources=None)
-    image = SimpleNamespace(
+    vc = EncodedProgram(unit=m.units[1], payloads=vector.encode_envelopes(rows))
+    image = Image(
         machine_name="mini",
         stages=((mg,), (vc,)),
         sources=(SourceLine("user.py", 3, "acc += a @ b"), SourceLine("user.py", 4)),

@@ -245,5 +245,5 @@ def scan(
             hint="split the kernel",
         )
     if state.block(pc, len(words), in_loop=False) is not None:
-        state.fetch(len(words))
+        state.fetch(max(pc, len(words)))
     return KernelFacts(state.mode, state.vl, tuple(state.uses.values()), state.highest + 1 - pc)
