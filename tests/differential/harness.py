@@ -5,7 +5,7 @@ It knows how the compiled models keep their state; what instructions mean it mus
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -18,6 +18,10 @@ from reference.errors import Raised, UnitFault, Waits
 from reference.formats import fp22_value
 from reference.memory import Memory
 from reference.vector import VectorCore
+
+if TYPE_CHECKING:
+    from kohakutpu.units.cluster_state import Clusters
+    from kohakutpu.units.vector_state import Vectors
 
 MASK64 = (1 << 64) - 1
 
@@ -87,6 +91,66 @@ def compiled_outcome(status: int, note: Any, out: state.Outbox, pc: bool) -> Out
     return ("raised", names.get(code, str(code)))
 
 
+def fp22_as_float(code: int) -> float:
+    m, e = fp22_value(code)
+    return float(m) * 2.0**e
+
+
+def same_vector(vc: Vectors, u: int, ref: VectorCore) -> None:
+    """Registers, predicates, L1, program, descriptors, VL, mode and counters of compiled core `u`."""
+    from kohakutpu.units import vector_state as vs
+
+    rows = vc.bits[u * vs.ROWS : u * vs.ROWS + 16] >> 8
+    np.testing.assert_array_equal(rows, np.array(ref.v, np.uint32), "V")
+    np.testing.assert_array_equal(vc.scalar[u], ref.s, "S")
+    np.testing.assert_array_equal(vc.constant[u], ref.k, "K")
+    np.testing.assert_array_equal(vc.predicate[4 * u : 4 * u + 4], ref.p, "P")
+    at = u * vs.L1
+    wide = vc.wide[4 * at : 4 * (at + vs.L1)].reshape(-1, 4)
+    np.testing.assert_array_equal(wide, np.array([quads(w) for w in ref.l1], np.uint64), "L1")
+    words = np.array(vc.word[u * vs.IMEM : (u + 1) * vs.IMEM]) & 0xFFFFFFFF
+    np.testing.assert_array_equal(words, ref.imem, "IMEM")
+    for ad, d in enumerate(ref.desc):
+        row = [int(v) for v in vc.descriptor[u * vs.DESCRIPTORS + ad]]
+        assert row == [d.base, *d.stride, *(max(b, 1) for b in d.bound)], f"descriptor {ad}"
+    assert (int(vc.core[u, vs.VL]), int(vc.core[u, vs.MODE])) == (ref.vl, ref.mode)
+    assert (int(vc.saturated[u]), int(vc.retired[u])) == (ref.saturated, ref.retired)
+
+
+def live_sweep(reg: list[int], ref: Cluster) -> list[int]:
+    """The live sweep as the compiled model notes it: 1, then first L1 entry and count of each side."""
+    from kohakutpu.units import cluster_state as cs
+
+    if not ref.live:
+        return [0, *reg[cs.LIVE + 1 : cs.LIVE + 5]]
+    sides = {side: (256 * bank + first, count) for (side, bank), (first, count) in ref.live.items()}
+    return [1, *sides[0], *sides[1]]
+
+
+def same_cluster(cl: Clusters, u: int, ref: Cluster) -> None:
+    """L1, tiles, what is open, live and queued, and counters of compiled cluster `u`."""
+    from kohakutpu.units import cluster_state as cs
+
+    for side in range(2):
+        n = ref.capacity[side]
+        valid = [int(e in ref.l1[side]) for e in range(n)]
+        np.testing.assert_array_equal(cl.valid[u, side, :n] & 1, valid, "L1 valid")
+        image = cl.q8[u, side].reshape(-1, 128)
+        scale = cl.scale[u, side].reshape(-1, 4)
+        for e, entry in ref.l1[side].items():
+            q = np.array([lane[0] for lane in entry], np.int8)
+            np.testing.assert_array_equal(image[e], (q.T if side else q).ravel(), f"L1 entry {side} {e}")
+            assert [int(s) for s in scale[e]] == [lane[1] for lane in entry]
+    tiles = [fp22_as_float(c) for t in range(ref.open_tiles) for c in ref.tile[t]]
+    np.testing.assert_array_equal(cl.tile[u, : len(tiles)], np.array(tiles, np.float32), "tile")
+    reg = [int(v) for v in cl.reg[u]]
+    assert reg[cs.OPEN_GM : cs.OPEN_COUNT + 1] == [*(ref.opened or (0, 0)), ref.open_tiles]
+    assert reg[cs.LIVE : cs.LIVE_B_COUNT + 1] == live_sweep(reg, ref)
+    assert (reg[cs.PENDING], reg[cs.OUTSTANDING]) == (len(ref.queue), sum(len(w) for _, w in ref.queue))
+    assert (reg[cs.SATURATED], reg[cs.NONFINITE]) == (ref.saturated, ref.nonfinite)
+    assert reg[cs.RETIRED] == ref.retired
+
+
 class Bench:
     """A machine's compiled unit state with its memory, an outbox and a note."""
 
@@ -145,6 +209,17 @@ class VectorBench(Bench):
         self.vc.wide[4 * at : 4 * (at + vs.L1)] = np.array([q for w in self.ref.l1 for q in quads(w)], np.uint64)
         self.vc.filled[at : at + vs.L1] = vs.WRITTEN
 
+    def receive(self, buf: int, offset: int, granules: list[int]) -> tuple[str, str]:
+        """One CU_DATA burst to both: taken, or bad and to be reported."""
+        from kohakutpu.units import vector_state as vs
+        from kohakutpu.units.vector import vector_receive
+
+        self.ref.receive(buf, offset, tuple(granules))
+        data = np.array([quads(g) for g in granules], np.uint64)
+        code = int(vector_receive(self.vc, self.u, buf, offset, data, len(granules)))
+        bad = bool(self.vc.core[self.u, vs.BAD_BURST])
+        return "bad" if self.ref.bad_burst else "taken", str(code) if code else "bad" if bad else "taken"
+
     def step(self, payload: int) -> tuple[Outcome, Outcome]:
         """One instruction on both; the result word of a RUN, a time, is left out."""
         from kohakutpu.isa import vector as isa
@@ -167,31 +242,8 @@ class VectorBench(Bench):
 
     def compare(self) -> None:
         """All architectural state of the core, then memory."""
-        from kohakutpu.units import vector_state as vs
-
-        vc, ref, u = self.vc, self.ref, self.u
-        rows = vc.bits[u * vs.ROWS : u * vs.ROWS + 16] >> 8
-        np.testing.assert_array_equal(rows, np.array(ref.v, np.uint32), "V")
-        np.testing.assert_array_equal(vc.scalar[u], ref.s, "S")
-        np.testing.assert_array_equal(vc.constant[u], ref.k, "K")
-        np.testing.assert_array_equal(vc.predicate[4 * u : 4 * u + 4], ref.p, "P")
-        at = u * vs.L1
-        wide = vc.wide[4 * at : 4 * (at + vs.L1)].reshape(-1, 4)
-        np.testing.assert_array_equal(wide, np.array([quads(w) for w in ref.l1], np.uint64), "L1")
-        words = np.array(vc.word[u * vs.IMEM : (u + 1) * vs.IMEM]) & 0xFFFFFFFF
-        np.testing.assert_array_equal(words, ref.imem, "IMEM")
-        for ad, d in enumerate(ref.desc):
-            row = [int(v) for v in vc.descriptor[u * vs.DESCRIPTORS + ad]]
-            assert row == [d.base, *d.stride, *(max(b, 1) for b in d.bound)], f"descriptor {ad}"
-        assert (int(vc.core[u, vs.VL]), int(vc.core[u, vs.MODE])) == (ref.vl, ref.mode)
-        assert int(vc.saturated[u]) == ref.saturated
-        assert int(vc.retired[u]) == ref.retired
-        same_memory(self.mem, 0, ref.memory, 1 << 17)
-
-
-def fp22_as_float(code: int) -> float:
-    m, e = fp22_value(code)
-    return float(m) * 2.0**e
+        same_vector(self.vc, self.u, self.ref)
+        same_memory(self.mem, 0, self.ref.memory, 1 << 17)
 
 
 class ClusterBench(Bench):
@@ -244,36 +296,7 @@ class ClusterBench(Bench):
         names = {v: k[2:] for k, v in vars(state).items() if k.startswith("E_")}
         return expect, {0: "taken", 0x11: "bad"}.get(code) or names[code]
 
-    def live(self) -> list[int]:
-        """The live sweep as the compiled model notes it: 1, then first L1 entry and count of each side."""
-        from kohakutpu.units import cluster_state as cs
-
-        if not self.ref.live:
-            return [0] + [int(v) for v in self.cl.reg[self.u, cs.LIVE + 1 : cs.LIVE + 5]]
-        sides = {side: (256 * bank + first, count) for (side, bank), (first, count) in self.ref.live.items()}
-        return [1, *sides[0], *sides[1]]
-
     def compare(self) -> None:
-        """L1, tiles, what is open, live and queued, counters, memory."""
-        from kohakutpu.units import cluster_state as cs
-
-        cl, ref, u = self.cl, self.ref, self.u
-        for side in range(2):
-            n = ref.capacity[side]
-            valid = [int(e in ref.l1[side]) for e in range(n)]
-            np.testing.assert_array_equal(cl.valid[u, side, :n] & 1, valid, "L1 valid")
-            image = cl.q8[u, side].reshape(-1, 128)
-            scale = cl.scale[u, side].reshape(-1, 4)
-            for e, entry in ref.l1[side].items():
-                q = np.array([lane[0] for lane in entry], np.int8)
-                np.testing.assert_array_equal(image[e], (q.T if side else q).ravel(), f"L1 entry {side} {e}")
-                assert [int(s) for s in scale[e]] == [lane[1] for lane in entry]
-        tiles = [fp22_as_float(c) for t in range(ref.open_tiles) for c in ref.tile[t]]
-        np.testing.assert_array_equal(cl.tile[u, : len(tiles)], np.array(tiles, np.float32), "tile")
-        reg = [int(v) for v in cl.reg[u]]
-        assert reg[cs.OPEN_GM : cs.OPEN_COUNT + 1] == [*(ref.opened or (0, 0)), ref.open_tiles]
-        assert reg[cs.LIVE : cs.LIVE_B_COUNT + 1] == self.live()
-        assert (reg[cs.PENDING], reg[cs.OUTSTANDING]) == (len(ref.queue), sum(len(w) for _, w in ref.queue))
-        assert (int(cl.saturated[u]), int(cl.nonfinite[u])) == (ref.saturated, ref.nonfinite)
-        assert int(cl.retired[u]) == ref.retired
-        same_memory(self.mem, 0, ref.memory, 1 << 18)
+        """All architectural state of the cluster, then memory."""
+        same_cluster(self.cl, self.u, self.ref)
+        same_memory(self.mem, 0, self.ref.memory, 1 << 18)

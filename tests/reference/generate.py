@@ -12,7 +12,7 @@ from . import encode as enc
 from .cluster import Cluster
 from .formats import SIGN, mul8
 from .memory import Memory, from_halves
-from .vector import LAST_ALU, VectorCore
+from .vector import LAST_ALU, USES_B, USES_C, VectorCore
 
 # --- values ---
 
@@ -163,32 +163,38 @@ def gemm_instruction(rng: Random, unit: Cluster, emit: int = 0, **destination: i
     return None
 
 
-def cluster_instructions(rng: Random, unit: Cluster, vc: tuple[int, int], mg: tuple[int, int]) -> list[int]:
-    """One to three payloads that make sense for the unit's present state (some of them refused)."""
+XY = tuple[int, int]
+
+
+def cluster_instructions(rng: Random, unit: Cluster, vc: XY | None, mg: XY | None, base: int = DRAIN_BASE) -> list[int]:
+    """One or two payloads that make sense for the unit's present state (some of them refused).
+
+    Node drains go to the vector core `vc` and the cluster `mg`, drains to memory to 16 KiB at `base`.
+    """
     pick = rng.random()
     if unit.queue or pick < 0.4:
         return [fill_instruction(rng, unit)]
     if pick < 0.65:
         payload = gemm_instruction(rng, unit)
         return [payload] if payload is not None else [fill_instruction(rng, unit)]
-    addr = DRAIN_BASE + 256 * rng.randrange(64)
+    addr = base + 256 * rng.randrange(64)
     node: dict[str, int] = {}
-    if rng.random() < 0.25:
+    if vc is not None and rng.random() < 0.25:
         node = {"dnode": 1, "dst_x": vc[0], "dst_y": vc[1], "dflags": rng.getrandbits(1)}
         node |= {"dack_x": 0, "dack_y": 1} if rng.getrandbits(1) else {}
         addr = 32 * rng.randrange(256)
     if pick < 0.8:
-        payload = gemm_instruction(rng, unit, emit=1, **node)
+        payload = gemm_instruction(rng, unit, emit=1, addr=addr, **node)
         if payload is None:
             return [fill_instruction(rng, unit)]
-        payload |= addr << 218
         count = (payload >> 192 & 255) * (payload >> 184 & 255)
         return [payload, enc.drain(addr, count, fuse=1, **node)]
     opened = unit.open_tiles
     if opened == 0:
         return [fill_instruction(rng, unit)]
-    if not node and rng.random() < 0.15:
+    if mg is not None and not node and rng.random() < 0.15:
         node = {"dnode": 1, "dst_x": mg[0], "dst_y": mg[1], "dbuf": 2, "dflags": rng.getrandbits(1)}
+        node |= {"dack_x": 0, "dack_y": 1} if rng.getrandbits(1) else {}
         addr = 0
     n = min(opened, rng.choice([1, 2, 4, 8, 16, opened]))
     if rng.random() < 0.02:
@@ -200,8 +206,6 @@ def cluster_instructions(rng: Random, unit: Cluster, vc: tuple[int, int], mg: tu
 
 VFILL_WORDS = 600  # written words at byte 0
 VDRAIN_BASE = 0x10000
-USES_B = {5, 6, 7, 8, 9, 10, 11, 12, 13}
-USES_C = {3, 4, 6, 7, 10}
 
 
 def seed_vector_memory(rng: Random, memory: Memory) -> None:
@@ -223,6 +227,7 @@ def seed_vector_state(rng: Random, unit: VectorCore) -> None:
     unit.s = [rng.getrandbits(24) if rng.getrandbits(1) else e8(rng) for _ in range(16)]
     unit.p = [[rng.getrandbits(1) for _ in range(128)] for _ in range(4)]
     unit.l1 = [from_halves([half(rng, True) for _ in range(16)]) for _ in range(512)]
+    unit.written = set(range(512))
 
 
 def _head(rng: Random, op: int) -> int:
@@ -302,8 +307,10 @@ def _loop(rng: Random) -> list[int]:
     return [*_vl(rng, False), enc.vsetmode(0), *enc.vseti(14, count), enc.vloop(14, len(body)), *body]
 
 
-def _transfer(rng: Random, first: int) -> list[int]:
-    pick = rng.randrange(3)
+def _transfer(rng: Random, first: int, node: XY | None) -> list[int]:
+    pick = rng.randrange(4)
+    if pick == 3 and node is not None:
+        return [enc.vdrain_node(7, first, *node, 0, rng.getrandbits(1))]
     if pick == 0:
         return [enc.vfill(3 + rng.randrange(2), rng.randrange(200)), enc.VBAR]
     if pick == 1:
@@ -329,19 +336,19 @@ FAULTS: list[list[int]] = [
 ]
 
 
-def vector_words(rng: Random) -> list[int]:
-    """A program for IMEM, VHALT included."""
+def vector_words(rng: Random, node: XY | None = None, faults: bool = True) -> list[int]:
+    """A program for IMEM, VHALT included. Node drains go to the vector core at `node`."""
     words: list[int] = []
     for _ in range(rng.randrange(2, 7)):
         pick = rng.random()
-        words += _segment(rng) if pick < 0.6 else _loop(rng) if pick < 0.8 else _transfer(rng, rng.randrange(256))
-    if rng.random() < 0.2:
+        words += _segment(rng) if pick < 0.6 else _loop(rng) if pick < 0.8 else _transfer(rng, rng.randrange(200), node)
+    if faults and rng.random() < 0.2:
         words += rng.choice(FAULTS)
     return [*words, enc.VHALT]
 
 
-def vector_descriptors(rng: Random) -> dict[int, tuple[int, list[tuple[int, int]]]]:
-    """0-2 walk L1, 3-4 read memory, 5 writes memory, 6 is too long."""
+def vector_descriptors(rng: Random, base: int = VDRAIN_BASE) -> dict[int, tuple[int, list[tuple[int, int]]]]:
+    """0-2 walk L1, 3-4 read memory, 5 writes 8 KiB at `base`, 6 is too long, 7 is a node drain's record."""
     out: dict[int, tuple[int, list[tuple[int, int]]]] = {}
     for ad in range(3):
         dims = [(rng.randrange(-3, 4), rng.randrange(0, 5)) for _ in range(rng.randrange(0, 4))]
@@ -351,10 +358,12 @@ def vector_descriptors(rng: Random) -> dict[int, tuple[int, list[tuple[int, int]
         shape = rng.choice([[(32, 64)], [(32, 8), (512, 8)], [(64, 5), (32, 2), (1024, 3)], [(0, 3)], []])
         out[ad] = (32 * rng.randrange(100), shape)
     out[5] = (
-        VDRAIN_BASE + 32 * rng.randrange(64),
+        base + 32 * rng.randrange(64),
         rng.choice([[(32, 64)], [(64, 16)], [(32, 8), (1024, 4)], []]),
     )
     out[6] = (0, [(32, 64), (32, 5)])
+    # Destination granule, acknowledgements to (0, 1); the total is the word count.
+    out[7] = (rng.randrange(400) | 0x10 << 16, [(0, rng.randrange(1, 9)), (64, rng.randrange(1, 6))])
     return out
 
 

@@ -81,7 +81,6 @@ class Machine:
         self.agents = [Agent(mesh.ports[0]) for mesh in preset.meshes]
         self.units: dict[tuple[int, int, int], Cluster | VectorCore] = {}
         self.upload_nonfinite = 0
-        self.instructions: dict[tuple[int, int, int], int] = {}
         kinds: dict[tuple[int, int, int], str] = {}
         for m, mesh in enumerate(preset.meshes):
             kinds |= {(m, *xy): "port" for xy in mesh.ports}
@@ -220,14 +219,15 @@ class Machine:
     def _kick(self, mesh: int, agent: Agent) -> None:
         """Dispatch PROG_LEN staged flits from PROG_BASE to PROG_DST."""
         base, dst = agent.registers.get(PROG_BASE, 0), agent.registers.get(PROG_DST, 0)
-        for slot in range(base, base + agent.registers.get(PROG_LEN, 0)):
+        for index in range(agent.registers.get(PROG_LEN, 0)):
+            slot = base + index
             flit = sum(agent.stage.get(5 * slot + i, 0) << 64 * i for i in range(5))
             if bits(flit, 271, 268) != CU_INST:
                 raise Raised("FIELD", bits(flit, 271, 268))
             if agent.credit == 0:
                 raise Waits("CREDIT")
             agent.credit -= 1
-            self._instruction(mesh, (mesh, dst & 15, dst >> 4 & 15), flit)
+            self._instruction((mesh, dst & 15, dst >> 4 & 15), flit, index)
 
     def _transmit(self, mesh: int, agent: Agent) -> None:
         """A raw flit: CU_CTRL reads are answered, a CU_INST goes the usual way."""
@@ -235,7 +235,7 @@ class Machine:
         where = (mesh, bits(flit, 287, 284), bits(flit, 283, 280))
         kind = bits(flit, 271, 268)
         if kind == CU_INST:
-            self._instruction(mesh, where, flit)
+            self._instruction(where, flit, -1)
         elif kind == CU_CTRL:
             index, unit = bits(flit, 247, 240), self.units[where]
             value = self._identity(unit) if index == 0 else 0
@@ -254,26 +254,24 @@ class Machine:
         code, buffers = (0x4D47, 3) if cluster else (0x5643, 1)
         return code << 48 | 4 << 40 | buffers << 36 | self.preset.inst_fifo << 20
 
-    def _instruction(self, mesh: int, where: tuple[int, int, int], flit: int) -> None:
+    def _instruction(self, where: tuple[int, int, int], flit: int, index: int) -> None:
         unit = self.units.get(where)
         if unit is None:
             raise Raised("NODE", *where)
-        index = self.instructions.get(where, 0)
-        self.instructions[where] = index + 1
         try:
             result, bursts = unit.execute(flit & ((1 << 256) - 1))
         except UnitFault as fault:
-            self._signal(where, FAULT, fault.code)
+            self.signal(where, FAULT, fault.code)
             raise MachineFault(where, fault.code, index, fault.pc) from None
         for burst in bursts:
-            self._deliver(where, burst)
-        self._signal(where, BATCH_COMPLETE if bits(flit, 259, 259) else INST_COMPLETE, self._arg(flit, result))
+            self.deliver(where, burst)
+        self.signal(where, BATCH_COMPLETE if bits(flit, 259, 259) else INST_COMPLETE, self._arg(flit, result))
 
     @staticmethod
     def _arg(flit: int, result: int) -> int:
         return bits(flit, 267, 260) if bits(flit, 259, 259) else result
 
-    def _signal(self, source: tuple[int, int, int], code: int, arg: int) -> None:
+    def signal(self, source: tuple[int, int, int], code: int, arg: int) -> None:
         """A CU_SIGNAL reaches the agent of the source's mesh."""
         agent = self.agents[source[0]]
         node = agent.node(source[1], source[2])
@@ -283,8 +281,10 @@ class Machine:
         if code == INST_COMPLETE:
             agent.credit += 1
 
-    def _deliver(self, source: tuple[int, int, int], burst: Burst) -> None:
+    def deliver(self, source: tuple[int, int, int], burst: Burst) -> None:
         where = (burst.mesh, burst.x, burst.y)
+        if where not in self.units:
+            raise Raised("NODE", *where)
         self.units[where].receive(burst.buf, burst.offset, burst.granules)
         if burst.flags & 1 and burst.ack == self.agents[burst.mesh].xy:
-            self._signal(where, DATA_RECEIVED, burst.buf)
+            self.signal(where, DATA_RECEIVED, burst.buf)

@@ -17,6 +17,8 @@ class Memory:
     def __init__(self, size: int) -> None:
         self.size = size
         self.words: dict[int, int] = {}
+        self.parts: dict[int, int] = {}  # byte masks of words that host writes have covered only in part
+        self.begun: dict[int, int] = {}
 
     def load(self, offset: int) -> int:
         """The word at a byte offset; reading what was never written raises."""
@@ -34,7 +36,7 @@ class Memory:
             raise Raised("ADDRESS", offset)
 
     def poke(self, offset: int, data: bytes) -> None:
-        """A host write of any bytes."""
+        """A host write of any bytes; a word counts as written once all its bytes were."""
         if offset < 0 or offset + len(data) > self.size:
             raise Raised("ADDRESS", offset)
         first, last = offset // WORD, (offset + len(data) - 1) // WORD
@@ -42,7 +44,13 @@ class Memory:
         image[offset - WORD * first : offset - WORD * first + len(data)] = data
         for w in range(first, last + 1):
             start = WORD * (w - first)
-            self.words[w] = int.from_bytes(image[start : start + WORD], "little")
+            word = int.from_bytes(image[start : start + WORD], "little")
+            low, high = max(offset - WORD * w, 0), min(offset + len(data) - WORD * w, WORD)
+            self.parts[w] = self.parts.get(w, 0) | (1 << high) - (1 << low)
+            if w in self.words or self.parts[w] == (1 << WORD) - 1:
+                self.words[w] = word
+            else:
+                self.begun[w] = word
 
     def peek(self, offset: int, nbytes: int) -> bytes:
         """A host read of any bytes; never-written bytes read as zero."""
@@ -51,7 +59,7 @@ class Memory:
         return image[offset - WORD * first : offset - WORD * first + nbytes]
 
     def _bytes(self, w: int) -> bytes:
-        return self.words.get(w, 0).to_bytes(WORD, "little")
+        return self.words.get(w, self.begun.get(w, 0)).to_bytes(WORD, "little")
 
 
 def local_offset(mesh: int, address: int) -> int:

@@ -22,6 +22,8 @@ VMOV, VNEG, VABS, VADD, VSUB, VMUL, VFMA, VFNMA, VMAX, VMIN, VSEL, VCMPLT, VCMPG
 VEXP2, VLOG2, VINV, VRSQRT, VCVT, VRED, VLD, VST, VBCAST, VSHUF = range(14, 24)
 VSETVL, VSETMODE, VSETI, VLOOP, VBAR, VFILL, VDRAIN, VHALT = range(24, 32)
 LAST_ALU = VRSQRT
+USES_B = (VMUL, VFMA, VFNMA, VMAX, VMIN, VSEL, VCMPLT, VCMPGT, VCMPEQ)
+USES_C = (VADD, VSUB, VFMA, VFNMA, VSEL)
 COMPARES = (VCMPLT, VCMPGT, VCMPEQ)
 KINDS = ("SUM", "MAX", "MIN", "SUMSQ", "DOT", "EXPSUM", "ANY", "ALL")
 
@@ -96,6 +98,7 @@ class VectorCore:
         self.p = [[0] * 128 for _ in range(4)]
         self.k = [0, 0x3F8000, 0xBF8000, 0]
         self.l1 = [0] * 512
+        self.written: set[int] = set()  # L1 resets to 0, but reading what nobody wrote is a mistake worth raising
         self.imem = [0] * 512
         self.desc = [Descriptor(0, [0] * 4, [1] * 4) for _ in range(8)]
         self.vl, self.mode = 128, FLAT
@@ -117,6 +120,8 @@ class VectorCore:
             self.imem[bits(payload, 251, 243)] = bits(payload, 31, 0)
         elif op == 2:
             self._describe(payload)
+        elif op == 3 and self.bad_burst:
+            fault = UnitFault(F_CUDATA, bits(payload, 251, 243))  # the boundary before the first word
         elif op == 3:
             try:
                 self._run(bits(payload, 251, 243))
@@ -190,7 +195,9 @@ class VectorCore:
             if word >> 27 > LAST_ALU:
                 raise UnitFault(F_OPCODE)
             selectors = (bits(word, 26, 25), bits(word, 24, 23), bits(word, 22, 21))
-            if i == 0 and 2 in selectors:
+            # Only a non-head word is checked in what it does not use (6.3).
+            used = (True, word >> 27 in USES_B, word >> 27 in USES_C)
+            if i == 0 and any(s == 2 for s, u in zip(selectors, used) if u):
                 raise UnitFault(F_CHAIN)
             if i and 0 in selectors:
                 raise UnitFault(F_VSRC)
@@ -301,7 +308,13 @@ class VectorCore:
     def _read_l1(self, at: int) -> int:
         if self._l1_index(at) in self.pending:
             raise Raised("VFILL_PENDING", at)
+        if at not in self.written:
+            raise Raised("L1_UNWRITTEN", at)
         return self.l1[at]
+
+    def _write_l1(self, at: int, word: int) -> None:
+        self.l1[self._l1_index(at)] = word
+        self.written.add(at)
 
     def _addresses(self, word: int, chunks: int) -> list[int]:
         """L1 word of every chunk (its first word for FP32): one descriptor step per chunk."""
@@ -323,11 +336,11 @@ class VectorCore:
         for c, at in enumerate(self._addresses(word, chunks)):
             values = self.v[vd][16 * c : 16 * c + 16]
             if dtype == 1:
-                self.l1[self._l1_index(at)] = from_halves([self._to_half(a) for a in values])
+                self._write_l1(at, from_halves([self._to_half(a) for a in values]))
             else:
                 wide = sum(fp.fp32_from_e8(a) << 32 * i for i, a in enumerate(values))
-                self.l1[self._l1_index(at)] = wide & ((1 << 256) - 1)
-                self.l1[self._l1_index(at + 1)] = wide >> 256
+                self._write_l1(at, wide & ((1 << 256) - 1))
+                self._write_l1(at + 1, wide >> 256)
 
     def _walk(self, word: int) -> tuple[list[int], int]:
         """Byte addresses and the first L1 word of a VFILL or of a VDRAIN to memory."""
@@ -341,9 +354,9 @@ class VectorCore:
 
     def _vfill(self, word: int) -> None:
         addresses, first = self._walk(word)
-        data = [self.memory.load(at) for at in addresses]
-        self.l1[first : first + len(data)] = data
-        self.pending = range(first, first + len(data))
+        for i, word in enumerate([self.memory.load(at) for at in addresses]):
+            self._write_l1(first + i, word)
+        self.pending = range(first, first + len(addresses))
 
     def _drain_memory(self, word: int) -> None:
         addresses, first = self._walk(word)
@@ -362,8 +375,6 @@ class VectorCore:
             where = (bits(record, 25, 24), final & 15, final >> 4)
         else:
             where = (self.mesh, bits(word, 20, 17), bits(word, 16, 13))
-        if self.kinds.get(where) not in ("MG", "VC"):
-            raise Raised("NODE", *where)
         ack = (bits(record, 19, 16), bits(record, 23, 20))
         self.sent.append(Burst(*where, bits(word, 12, 9), bits(record, 15, 0), granules, bits(word, 25, 25), ack))
 
@@ -374,4 +385,5 @@ class VectorCore:
         if buf or offset + len(granules) > 512:
             self.bad_burst = True
             return
-        self.l1[offset : offset + len(granules)] = granules
+        for i, word in enumerate(granules):
+            self._write_l1(offset + i, word)
