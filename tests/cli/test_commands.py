@@ -23,8 +23,8 @@ import sys
 import numpy as np
 from kohakutpu import api as ktpu
 
-x = ktpu.tensor(np.ones((8, 32)))
-print("sum", (x @ x).numpy().sum(), "on", x.device.machine.name, sys.argv[1:])
+x = ktpu.tensor(np.full((8, 32), 15))
+print("corner", (x @ x).numpy()[0, 0], "on", x.device.machine.name, sys.argv[1:])
 """
 
 
@@ -66,7 +66,7 @@ def test_help_is_quick_and_loads_no_arrays() -> None:
 def test_run_prints_the_program_and_its_cost(kohaku: Kohaku, program: str) -> None:
     code, out, _ = kohaku("run", program, "--machine", "mini", "one", "--two")
     assert code == 0
-    assert "sum 2048.0 on mini ['one', '--two']" in out
+    assert "corner 7200.0 on mini ['one', '--two']" in out
     assert "what the run cost" in out
     assert "rounds" in out
     assert "simulated machine" in out
@@ -74,7 +74,7 @@ def test_run_prints_the_program_and_its_cost(kohaku: Kohaku, program: str) -> No
 
 def test_run_without_stats(kohaku: Kohaku, program: str) -> None:
     code, out, _ = kohaku("run", "--no-stats", program)
-    assert (code, out) == (0, "sum 2048.0 on ship_3x2 []\n")
+    assert (code, out) == (0, "corner 7200.0 on ship_3x2 []\n")
 
 
 def test_run_leaves_the_process_as_it_was(kohaku: Kohaku, program: str) -> None:

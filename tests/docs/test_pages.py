@@ -24,6 +24,7 @@ ROOT = Path(__file__).resolve().parents[2]
 PAGES = sorted([ROOT / "README.md", ROOT / "examples" / "README.md", *(ROOT / "docs").rglob("*.md")])
 EXAMPLES = sorted((ROOT / "examples").rglob("*.py"))
 FENCE = re.compile(r"^```(?P<words>[^\n]*)\n(?P<body>.*?)^```$", re.MULTILINE | re.DOTALL)
+COMMAND = re.compile(r"(?:\.venv/bin/)?kohaku ")
 LINK = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)")
 
 
@@ -71,17 +72,20 @@ def test_python_blocks_run(page: Path) -> None:
             exec(compile("\n" * block.line + block.body, str(page), "exec"), space)
 
 
+def kohaku_lines(text: str) -> list[list[str]]:
+    """The `kohaku` command lines of a page's plain blocks, as words."""
+    lines = [line.strip() for block in blocks(text) if not block.words for line in block.body.splitlines()]
+    return [shlex.split(line, comments=True) for line in lines if COMMAND.match(line)]
+
+
 @pytest.mark.parametrize("page", PAGES, ids=name_of)
 def test_kohaku_lines_run(page: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(ROOT)
-    for block in blocks(page.read_text()):
-        for line in block.body.splitlines():
-            words = shlex.split(line.strip(), comments=True)
-            if words and Path(words[0]).name == "kohaku":
-                monkeypatch.setattr(sys, "argv", words)
-                with pytest.raises(SystemExit) as left:
-                    main()
-                assert left.value.code in (None, 0), line
+    for words in kohaku_lines(page.read_text()):
+        monkeypatch.setattr(sys, "argv", words)
+        with pytest.raises(SystemExit) as left:
+            main()
+        assert left.value.code in (None, 0), words
 
 
 @pytest.mark.parametrize("page", PAGES, ids=name_of)
@@ -94,9 +98,7 @@ def test_links_lead_somewhere(page: Path) -> None:
 def test_every_page_is_in_the_index() -> None:
     index = ROOT / "docs" / "README.md"
     linked = {(index.parent / target.split("#")[0]).resolve() for target in LINK.findall(index.read_text())}
-    missing = [
-        name_of(page) for page in PAGES if page not in linked and page not in (index, ROOT / "README.md")
-    ]
+    missing = [name_of(page) for page in PAGES if page not in linked and page not in (index, ROOT / "README.md")]
     assert not missing
 
 
@@ -113,9 +115,7 @@ def test_every_example_is_listed(example: Path) -> None:
 
 
 def test_fences_are_read_with_their_lines() -> None:
-    found = blocks(
-        "one\n```python\nx = 1\n```\n\n```\nmake demo\n```\n```python no-run: needs a card\ny\n```\n"
-    )
+    found = blocks("one\n```python\nx = 1\n```\n\n```\nmake demo\n```\n```python no-run: needs a card\ny\n```\n")
     assert [(block.words, block.line) for block in found] == [
         ("python", 2),
         ("", 6),
@@ -124,3 +124,8 @@ def test_fences_are_read_with_their_lines() -> None:
     assert [runnable(block) for block in found] == [True, False, False]
     with pytest.raises(AssertionError, match="no-run: reason"):
         runnable(Block("python no-run", "", 1))
+
+
+def test_command_lines_are_found() -> None:
+    text = "```\n.venv/bin/kohaku doctor  # versions\nmake demo\nkohaku plan a.py 8x8\n```\nkohaku is a word\n"
+    assert kohaku_lines(text) == [[".venv/bin/kohaku", "doctor"], ["kohaku", "plan", "a.py", "8x8"]]

@@ -102,9 +102,7 @@ def test_the_split_never_changes_the_bits(guide: dict[str, Any], knobs: dict[str
     assert np.array_equal(got.view(np.uint16), guide["y"].numpy().view(np.uint16))
 
 
-def test_inspecting_prints_something_of_substance(
-    guide: dict[str, Any], capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_inspecting_prints_something_of_substance(guide: dict[str, Any], capsys: pytest.CaptureFixture[str]) -> None:
     run(INSPECTING, **{name: guide[name] for name in ("matmul", "x", "w", "ktpu")})
     out = capsys.readouterr().out
     for word in ("matmul", "sweep", "acc", "stage", "dispatches", "rounds", "flits"):
@@ -202,7 +200,10 @@ def test_a_contraction_between_whole_buffers_is_refused_by_name() -> None:
     from kohakutpu import api as ktpu
 
     snippet = MATMUL.split("@kernel")[0] + (
-        "@kernel\ndef whole(a=L.In(M, K), b=L.In(N, K), c=L.Out(M, N)):\n    c[0] <<= a @ b\n"
+        "@kernel\n"
+        "def whole(a=L.In(M, K), b=L.In(N, K), c=L.Out(M, N), *, gm=2, gn=1):\n"
+        "    for i, j in grid(a.tiles(gm), b.tiles(gn)):\n"
+        "        c[i, j] <<= a @ b\n"
     )
     whole = run(snippet)["whole"]
     with pytest.raises(Refusal, match="a contraction between whole buffers states no split"):
