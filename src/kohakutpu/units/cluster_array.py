@@ -232,8 +232,7 @@ def _data(context: Any, builder: Any, sig: Any, args: Any, position: int, elemen
     return builder.bitcast(array.data, element.as_pointer())
 
 
-@intrinsic
-def pack_columns(typingctx: Any, image: Any, at: Any, stride: Any, count: Any, panel: Any, to: Any) -> Any:
+def _pack_columns(typingctx: Any, image: Any, at: Any, stride: Any, count: Any, panel: Any, to: Any) -> Any:
     """pack_columns(image, at, stride, count, panel, to): one K block of BLOCK B groups as a float32 panel.
 
     image[at + h*stride:] int8 is the [k][lane] entry of group h; panel[to:] receives [32][COLUMNS]. Groups from
@@ -256,8 +255,7 @@ def pack_columns(typingctx: Any, image: Any, at: Any, stride: Any, count: Any, p
     return signature, generate
 
 
-@intrinsic
-def sweep_block(
+def _sweep_block(
     typingctx: Any, panel: Any, a: Any, ascale: Any, b: Any, bscale: Any, tile: Any, at: Any, nk: Any, near: Any
 ) -> Any:
     """sweep_block(panel, a, ascale, b, bscale, tile, at, nk, near): one A group against BLOCK B groups.
@@ -272,9 +270,14 @@ def sweep_block(
 
     def generate(context: Any, builder: Any, sig: Any, args: Any) -> Any:
         base = _data(context, builder, sig, args, 0)
-        operands = [builder.gep(base, [args[i]]) for i in range(1, 5)]
+        a_at, as_at, b_at, bs_at = (builder.gep(base, [args[i]]) for i in range(1, 5))
         tile_at = builder.gep(_data(context, builder, sig, args, 5), [args[6]])
-        _emit_block(builder, *operands, tile_at, args[7], args[8])
+        _emit_block(builder, a_at, as_at, b_at, bs_at, tile_at, args[7], args[8])
         return context.get_dummy_value()
 
     return signature, generate
+
+
+# numba supplies the typing context, so callers see one argument less than the definitions have.
+pack_columns: Any = intrinsic(_pack_columns)
+sweep_block: Any = intrinsic(_sweep_block)

@@ -88,7 +88,7 @@ def open_or_add(tile: NDArray[np.float32], count: int, acc: int, nk: int, bound:
             tile[i] = np.float32(0)
         bound[u] = 0.0
     bound[u] += nk * STEP_BOUND
-    return np.int64(bound[u] >= OVERFLOW)
+    return int(bound[u] >= OVERFLOW)
 
 
 @separate("int64(float32[::1], int64, uint16[::1], int64)")

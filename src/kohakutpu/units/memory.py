@@ -256,7 +256,7 @@ def _upload(
     found = 0
     if policy == POLICY_RAISE:
         for i in range(half.size):
-            found += np.int64((half[i] & np.uint16(0x7C00)) == np.uint16(0x7C00))
+            found += int((half[i] & np.uint16(0x7C00)) == np.uint16(0x7C00))
         if found:
             return found
     entries = half.size // 128
