@@ -100,6 +100,21 @@ def test_lawful_payloads_print_as_instructions(rows: list[dict[str, int]]) -> No
     assert cluster.assemble(text).tolist() == payloads.tolist()
 
 
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("GEM gm=1", r"no instruction 'GEM'; did you mean 'GEMM'"),
+        ("gm=1", r"no instruction 'gm=1'"),
+        ("GEMM gn=256", r"CLUSTER.gn: .*got 256; the limit is 0..255"),
+        (".payload 12", r"a payload is 64 hexadecimal digits"),
+        ("FILL sel=C", r"CLUSTER.sel: .*got 'C'; the limit is one of A=0, B=1"),
+    ],
+)
+def test_wrong_text(text: str, message: str) -> None:
+    with pytest.raises(EncodingRefusal, match=message):
+        cluster.assemble(text)
+
+
 def test_comments_and_blanks() -> None:
     assert cluster.assemble("; a program\n\nGEMM gm=8 gn=8 nk=4  # the sweep\n").tolist() == (
         cluster.assemble("GEMM gm=8 gn=8 nk=4").tolist()

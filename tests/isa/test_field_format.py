@@ -211,6 +211,12 @@ def test_row_text_refuses_nonsense() -> None:
         cluster.CLUSTER.parse_row("GEMM gq=3")
     with pytest.raises(EncodingRefusal, match=r"CLUSTER.gm: .*got 'x'"):
         cluster.CLUSTER.parse_row("GEMM gm=x")
+    with pytest.raises(EncodingRefusal, match=r"CLUSTER: gm is written twice; got 'GEMM gm=1 gm=2'"):
+        cluster.CLUSTER.parse_row("GEMM gm=1 gm=2")
+    with pytest.raises(EncodingRefusal, match=r"op is written twice"):
+        cluster.CLUSTER.parse_row("GEMM op=FILL")
+    with pytest.raises(EncodingRefusal, match=r"CLUSTER.gm: .*got ''"):
+        cluster.CLUSTER.parse_row("GEMM gm")
 
 
 # instruction sets

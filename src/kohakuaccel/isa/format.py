@@ -243,19 +243,23 @@ class Format:
     def parse_row(self, text: str) -> list[int]:
         """The reverse of format_row: int per field. Raises EncodingRefusal."""
         row = [f.default for f in self.fields]
+        written: set[str] = set()
+        first = self.fields[0]
         for position, token in enumerate(text.split()):
             key, equals, value = token.partition("=")
-            first = self.fields[0]
-            if not equals and position == 0 and isinstance(first.values, dict) and key in first.values:
-                row[0] = first.values[key]
-            elif not equals and position == 0 and key == self.name:
+            if position == 0 and not equals and key == self.name:
                 continue
+            if position == 0 and not equals and isinstance(first.values, dict) and key in first.values:
+                name, number = first.name, first.values[key]
             elif key not in self._columns:
                 raise self._unknown(key)
-            elif not equals and self[key].width == 1:
-                row[self._columns[key]] = 1
             else:
-                row[self._columns[key]] = self[key].parse(value, self.name)
+                name = key
+                number = self[key].parse(value if equals or self[key].width > 1 else "1", self.name)
+            if name in written:
+                raise EncodingRefusal(f"{name} is written twice", where=self.name, got=repr(text))
+            written.add(name)
+            row[self._columns[name]] = number
         return row
 
 

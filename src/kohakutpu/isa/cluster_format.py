@@ -6,11 +6,13 @@ unit model's affair; what a machine cannot take is refused elsewhere (`cluster.c
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 
 import numpy as np
 from numpy.typing import NDArray
 
+from kohakuaccel.diagnostics import EncodingRefusal, did_you_mean
 from kohakuaccel.isa import Field, Format
 from kohakuaccel.isa.instructions import source_lines
 
@@ -86,11 +88,16 @@ def assemble(source: str) -> NDArray[np.uint64]:
     """Payloads uint64[n, 4] of disassemble's text; `;` and `#` open comments. Raises EncodingRefusal."""
     out: list[NDArray[np.uint64]] = []
     for line in source_lines(source):
-        if line.startswith(".payload"):
-            out.append(CLUSTER.to_words(int(line.split()[1], 16)))
-        else:
-            row = CLUSTER.parse_row(line)
-            out.append(CLUSTER.to_words(CLUSTER.encode(**dict(zip(CLUSTER.names, row)))))
+        head, _, rest = line.partition(" ")
+        if head == ".payload":
+            if not re.fullmatch(r"[0-9a-fA-F]{64}", rest.strip()):
+                raise EncodingRefusal("a payload is 64 hexadecimal digits", where="cluster", got=repr(line))
+            out.append(CLUSTER.to_words(int(rest, 16)))
+            continue
+        if head not in OPS:
+            raise EncodingRefusal(f"no instruction {head!r}{did_you_mean(head, OPS)}", where="cluster", got=repr(line))
+        row = CLUSTER.parse_row(line)
+        out.append(CLUSTER.to_words(CLUSTER.encode(**dict(zip(CLUSTER.names, row)))))
     return np.array(out, np.uint64).reshape(-1, 4)
 
 

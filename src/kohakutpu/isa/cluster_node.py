@@ -28,15 +28,16 @@ def check_node(machine: Machine, unit: Unit, c: Columns, rows: NDArray[np.int64]
         rows,
     )
     node = np.where(mesh < meshes, machine.node_table[np.minimum(mesh, meshes - 1), y, x], -1)
-    rules.refuse(
-        node < 0,
-        "dfin" if bool(remote.any()) else "dst_x",
-        "no unit at the target coordinate",
-        lambda i: f"({int(x[i])},{int(y[i])}) of mesh {int(mesh[i])}",
-        "a unit's coordinate",
-        "take the coordinate from machine.units",
-        rows,
-    )
+    for field, mine in (("dst_x", ~remote), ("dfin", remote)):
+        rules.refuse(
+            mine & (node < 0),
+            field,
+            "no unit at the target coordinate",
+            lambda i: f"({int(x[i])},{int(y[i])}) of mesh {int(mesh[i])}",
+            "a unit's coordinate",
+            "take the coordinate from machine.units",
+            rows,
+        )
     ports = {(p.x, p.y) for p in machine.ports_of(unit.mesh)}
     port_code = np.array([py << 4 | px for px, py in ports])
     rules.refuse(

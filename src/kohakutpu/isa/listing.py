@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from kohakuaccel.diagnostics import SourceLine
 from kohakuaccel.machine import Unit
-from kohakutpu.isa import cluster_format, vector_format
+from kohakutpu.isa import cluster_format, vector_envelope, vector_format
 
 
 class Program(Protocol):
@@ -46,7 +46,7 @@ def payload_lines(kind: str, payloads: NDArray[np.uint64]) -> Iterator[str]:
         return
     immediate: int | None = None  # program memory word that holds a constant, not an instruction
     for payload in payloads:
-        text = vector_format.envelope_text(payload)
+        text = vector_envelope.envelope_text(payload)
         if text.startswith("IMEM"):
             addr, word = text.split(":")[0], int(payload[0] & np.uint64(0xFFFFFFFF))
             number = int(addr.split()[1])

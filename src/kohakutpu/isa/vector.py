@@ -1,34 +1,36 @@
 """The vector core's instruction set as its users see it: formats, opcodes, text, and the static checks."""
 
 from kohakutpu.isa.vector_check import VectorState, check, check_envelopes, reset_state
-from kohakutpu.isa.vector_format import (
-    ALU_SOURCES,
-    COMPARES,
+from kohakutpu.isa.vector_envelope import (
     DESC,
     DIMENSION,
-    DTYPE,
     ENV_DESC,
     ENV_IMEM,
     ENV_RUN,
     ENVELOPES,
-    FAULT,
     IMEM,
-    MODE,
     NODE_RECORD,
+    RUN,
+    decode_envelopes,
+    dimension,
+    encode_envelopes,
+    envelope_text,
+    node_record,
+)
+from kohakutpu.isa.vector_format import (
+    ALU_SOURCES,
+    COMPARES,
+    DTYPE,
+    FAULT,
+    MODE,
     OP,
     RED,
-    RUN,
     SRC,
     WORDS,
     assemble,
-    decode_envelopes,
-    dimension,
     disassemble,
-    encode_envelopes,
-    envelope_text,
     is_seti,
     listing,
-    node_record,
     seti,
 )
 

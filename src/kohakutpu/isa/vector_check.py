@@ -15,15 +15,8 @@ from numpy.typing import NDArray
 from kohakuaccel.diagnostics import EncodingRefusal
 from kohakuaccel.machine import Machine, Unit
 from kohakutpu.isa.rules import Rules, SourceOf, values
-from kohakutpu.isa.vector_format import (
-    ENV_DESC,
-    ENV_IMEM,
-    ENV_RUN,
-    MODE,
-    NODE_RECORD,
-    encode_envelopes,
-    envelope_text,
-)
+from kohakutpu.isa.vector_envelope import ENV_DESC, ENV_IMEM, ENV_RUN, NODE_RECORD, encode_envelopes, envelope_text
+from kohakutpu.isa.vector_format import MODE
 from kohakutpu.isa.vector_kernel import KernelFacts, MemoryUse, scan
 
 WORD = 32
