@@ -13,7 +13,7 @@ from numba import int64, uint64
 
 from kohakuaccel.jit import separate
 from kohakutpu.units import vector_codes as codes
-from kohakutpu.units.state import E_NODE, FAULTED, RETIRED, Memory, Outbox
+from kohakutpu.units.state import E_NODE, FAULTED, RAISED, RETIRED, Memory, Outbox
 from kohakutpu.units.vector_decode import decode
 from kohakutpu.units.vector_run import NOTE, STATE, run
 from kohakutpu.units.vector_state import (
@@ -81,7 +81,8 @@ def vector_step(
     if vc.core[u, BAD_BURST]:
         vc.core[u, BAD_BURST] = 0
         status, note[1] = FAULTED, codes.F_CUDATA
-    vc.retired[u] += 1
+    if status != RAISED:
+        vc.retired[u] += 1
     note[0] = status
     return status
 
