@@ -26,7 +26,7 @@ def test_matmul_schedule_prints_every_decision() -> None:
         "    tile 16x32 sub-tiles, 4 K blocks per fill, 4 chunks: 2*gm*gn/(gm+gn) = 21.33 MACs per operand byte",
         "    A pack A(256x512, tile 16, chunk 4 preq): streamed through 4 slots of 64 entries",
         "    B pack B(256x512, tile 32, chunk 4 preq): streamed through 2 slots, 128 entries each",
-        "    drain fused with the last K block -> tiles(256x256, 16x32)",
+        "    drain fused with the last K block, after the sweep for a cluster's last tile -> tiles(256x256, 16x32)",
         "  buffers",
         "    a in 256x512 fp16  pack A(256x512, tile 16, chunk 4 preq)  131,072 B",
         "    b in 256x512 fp16  pack B(256x512, tile 32, chunk 4 preq)  131,072 B",

@@ -48,6 +48,7 @@ _C = {
 }
 _COLUMNS = len(isa.CLUSTER.fields)
 ANCHOR = 40
+_FUSED = "fused with the last K block, after the sweep for a cluster's last tile"
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,7 +120,7 @@ class ContractionBand:
             f"tile {self.gm}x{self.gn} sub-tiles, {self.nk} K blocks per fill, {self.chunks} chunks: {self.why}",
             f"A {self.a_layout}: streamed through {side_a.count} slots of {side_a.size} entries",
             f"B {self.b_layout}: {b_text}, {side_b.size} entries each",
-            f"drain {'fused with the last K block' if self._emits else 'after the sweep'} -> {self.out_layout}",
+            f"drain {_FUSED if self._emits else 'after the sweep'} -> {self.out_layout}",
         ]
 
     def reads(self) -> Sequence[int]:
@@ -197,8 +198,12 @@ class ContractionBand:
                 buffers.append(self.a if sel == 0 else self.b)
                 done += n
 
-        for b, i, j in share.tolist():
+        final = len(share) - 1
+        for number, (b, i, j) in enumerate(share.tolist()):
             first = len(rows)
+            # A sweep counts as live until the next GEMM or non-fused DRAIN (datasheet 5.3), so a stream that ended in a
+            # fused DRAIN would forbid the first FILL of whatever this cluster runs next: the last tile drains after it.
+            emits = self._emits and number != final
             fresh = band != (b, j)
             if fresh:
                 band = (b, j)
@@ -231,12 +236,12 @@ class ContractionBand:
                         boff=side_b.offset(slot_b),
                         abank=side_a.bank(slot_a),
                         bbank=side_b.bank(slot_b),
-                        emit=int(last and self._emits),
-                        addr=self._drain_offset(b, i, j) if last and self._emits else 0,
+                        emit=int(last and emits),
+                        addr=self._drain_offset(b, i, j) if last and emits else 0,
                     )
                 )
-                buffers.append(self.out if last and self._emits else -1)
-            pending = _row(op=isa.DRAIN, addr=self._drain_offset(b, i, j), n=gm * gn, fuse=int(self._emits), nk=1)
+                buffers.append(self.out if last and emits else -1)
+            pending = _row(op=isa.DRAIN, addr=self._drain_offset(b, i, j), n=gm * gn, fuse=int(emits), nk=1)
         if pending is not None:
             rows.append(pending)
             buffers.append(self.out)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Sequence
+from dataclasses import astuple
 from functools import cached_property
 
 import numpy as np
@@ -133,5 +134,7 @@ class Plan:
         for number, spec in enumerate(self.buffers):
             if spec.role == "out":
                 layout = self.layout(number)
-                results.append(layout.unpack(device.download(buffers[number], layout.nbytes)).reshape(spec.shape))
+                runs = None if isinstance(layout, OperandPack) else astuple(layout.runs)
+                data = device.download(buffers[number], layout.nbytes, runs=runs)
+                results.append(layout.unpack(data).reshape(spec.shape))
         return results
