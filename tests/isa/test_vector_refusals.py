@@ -227,6 +227,11 @@ def test_a_rewritten_kernel_is_the_one_that_runs() -> None:
     assert f"instruction {len(rows) - 1} (RUN 0), field A1 at pc 0" in stream_refused(rows)
 
 
+def test_a_constant_that_was_never_written() -> None:
+    rows = np.array([[1, 0, 0, vector.seti(0, 5)[0]], [1, 2, 0, 0xF8000000], [3, 0, 0, 0]])
+    assert "VSETI has no constant behind it" in stream_refused(rows)
+
+
 def test_state_carries_between_programs() -> None:
     first = vector.check_envelopes(SHIP, VC, stream("VSETMODE TREE\nVFILL A0,0\nVHALT", (0, 0, 64))[:-1])
     assert first.mode == MODE.FLAT
