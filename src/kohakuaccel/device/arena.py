@@ -70,9 +70,9 @@ class Arena:
         """First hole that holds `nbytes` at `align` (at least the arena's own). Raises OutOfMemory with the map."""
         if nbytes < 0:
             raise Refusal("a buffer has at least 0 bytes", where=self.name, got=nbytes)
-        align = max(align, self.align)
-        if align & (align - 1):
+        if align < 0 or align & (align - 1):
             raise Refusal("an alignment is a power of two", where=self.name, got=align)
+        align = max(align, self.align)
         self._collect()
         need = max(-(-nbytes // GRANULE), 1) * GRANULE
         starts, ends = self._starts, self._ends
