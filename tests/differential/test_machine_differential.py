@@ -16,7 +16,7 @@ from kohakutpu import machines
 from kohakutpu.units.system import System
 from reference import encode as enc
 from reference.cluster import Cluster
-from reference.errors import Raised, Waits
+from reference.errors import Raised, UnitFault, Waits
 from reference.machine import Machine, MachineFault
 from reference.presets import PRESETS
 from reference.recordings import UNIT_REGION, UNITS, random_recording
@@ -126,17 +126,109 @@ def test_faults(xy: tuple[int, int], program: list[int], code: int) -> None:
     assert (got.code, got.index, got.unit) == (code, expect.index, f"{kind}({xy[0]},{xy[1]})")
 
 
+SOME_L1 = [enc.vst(0, 1)]  # descriptor 1 as it resets: every chunk to word 0
+
+
 def test_a_bad_burst_faults_at_the_receivers_next_retirement() -> None:
     """VC(1,0) sends past the end of VC(2,0)'s L1; the burst is dropped, acknowledged and reported later."""
     host = enc.Host()
-    words = [enc.vdrain_node(0, 0, 2, 0, ack=1), enc.VHALT]
-    host.round(0, [((1, 0), enc.vector_program(words, descs={0: (510 | 0x10 << 16, [(0, 4)])}))], {(2, 0): 1})
+    words = [*SOME_L1, enc.vdrain_node(0, 0, 2, 0, ack=1), enc.VHALT]
+    host.round(0, [((1, 0), enc.vector_program(words, descs={0: (512 | 0x10 << 16, [])}))], {(2, 0): 1})
     host.round(0, [((2, 0), [enc.imem(0, enc.VHALT), enc.run(0)])])
     expect, got, _ = both(host.writes)
     assert isinstance(expect, MachineFault)
     assert isinstance(got, Fault)
     assert (expect.where, expect.code, expect.index) == ((0, 2, 0), 9, 0)
     assert (got.code, got.index, got.unit) == (9, 0, "VC(2,0)")
+
+
+def test_a_bad_burst_faults_at_a_clusters_next_retirement() -> None:
+    host = enc.Host()
+    words = [*SOME_L1, enc.vdrain_node(0, 0, 1, 1, buf=1, ack=1), enc.VHALT]
+    host.store(0, 0, ONES)
+    descs: enc.Descriptors = {0: (2048 | 0x10 << 16, [])}
+    host.round(0, [((1, 0), enc.vector_program(words, descs=descs))], {(1, 1): 1})
+    host.round(0, [((1, 1), [enc.fill(0, 1, 0), enc.fill(0, 1, 1)])])
+    expect, got, _ = both(host.writes)
+    assert isinstance(expect, MachineFault)
+    assert isinstance(got, Fault)
+    assert (expect.where, expect.code, expect.index) == ((0, 1, 1), 0x11, 0)
+    assert (got.code, got.index, got.unit) == (0x11, 0, "MG(1,1)")
+
+
+@pytest.mark.parametrize(("xy", "buf"), [((9, 9), 0), ((0, 2), 0), ((1, 1), 3), ((2, 0), 1)])
+def test_a_node_drain_to_nobody_is_refused(xy: tuple[int, int], buf: int) -> None:
+    host = enc.Host()
+    words = [*SOME_L1, enc.vdrain_node(0, 0, *xy, buf), enc.VHALT]
+    host.round(0, [((1, 0), enc.vector_program(words))])
+    expect, got, _ = both(host.writes)
+    assert isinstance(expect, Raised)
+    assert expect.what == "NODE"
+    assert f"({xy[0]},{xy[1]})" in str(got)
+
+
+@pytest.mark.parametrize(
+    ("bus", "data"),
+    [
+        (enc.memory(0, 0), b"\x00\x7c" * 128),
+        (enc.memory(0, 1 << 39 | 4 << 32), b"\x00\x7c" * 128),
+    ],
+)
+def test_nonfinite_uploads(bus: int, data: bytes) -> None:
+    """Plain memory takes anything; the quantising upload faults or counts, as the policy says."""
+    for policy in ("raise", "count"):
+        ref, system = Machine(PRESETS["mini"], policy), System(machines.load("mini"), nonfinite=policy)
+        if bus >> 39 & 1 and policy == "raise":
+            with pytest.raises(UnitFault):
+                ref.write(bus, data)
+            with pytest.raises(Fault) as got:
+                system.write(bus, np.frombuffer(data, np.uint8))
+            assert got.value.code == 0x10
+        else:
+            ref.write(bus, data)
+            system.write(bus, np.frombuffer(data, np.uint8))
+            same_memory(system.memory, 0, ref.memories[0], 1 << 16)
+            assert system.upload_nonfinite == ref.upload_nonfinite
+
+
+def test_partial_words() -> None:
+    """A word counts as written once all its bytes were, on both."""
+    ref, system = Machine(PRESETS["mini"]), System(machines.load("mini"))
+    for at, n in ((0, 16), (40, 8), (16, 24), (48, 16), (100, 2), (96, 40)):
+        data = bytes(range(at, at + n))
+        ref.write(enc.memory(0, at), data)
+        system.write(enc.memory(0, at), np.frombuffer(data, np.uint8))
+        same_memory(system.memory, 0, ref.memories[0], 4096)
+
+
+def test_control_flits() -> None:
+    """CU_CAPS, CU_STATUS and CU_NUM of a cluster and a core, read by raw flits after one and the same run."""
+    writes = random_recording(2, PRESETS["mini"])
+    ref, system = Machine(PRESETS["mini"], "count"), System(machines.load("mini"), nonfinite="count")
+    ref.replay(writes)
+    replay(writes, system)
+    assert register(system, 0, enc.AGENT + 0x1C8) == register(ref, 0, enc.AGENT + 0x1C8) == 1 << 16
+    for x, y in ((1, 1), (1, 0)):
+        for index in (0, 1, 4):
+            flit = x << 284 | y << 280 | 1 << 272 | 7 << 268 | 0x5A << 260 | 1 << 259 | index << 240
+            answers: list[int] = []
+            for machine in (ref, system):
+                for i in range(5):
+                    send(machine, 0x100 + 8 * i, flit >> 64 * i & (1 << 64) - 1)
+                send(machine, 0x140, 1)
+                assert register(machine, 0, enc.AGENT + 0x1C8) >> 16 & 1 == 0
+                answers.append(sum(register(machine, 0, enc.AGENT + 0x180 + 8 * i) << 64 * i for i in range(5)))
+                send(machine, 0x1C0, 1)
+                assert register(machine, 0, enc.AGENT + 0x1C8) >> 16 & 1 == 1
+            assert answers[0] == answers[1], f"index {index} of ({x},{y})"
+
+
+def send(machine: System | Machine, offset: int, value: int) -> None:
+    data = value.to_bytes(8, "little")
+    if isinstance(machine, System):
+        machine.write(enc.AGENT + offset, np.frombuffer(data, np.uint8))
+    else:
+        machine.write(enc.AGENT + offset, data)
 
 
 def test_raises_at_the_same_instruction() -> None:

@@ -162,9 +162,10 @@ def run(pc: int) -> int:
     return 3 << 252 | pc << 243
 
 
-def vector_program(
-    words: Sequence[int], at: int = 0, descs: dict[int, tuple[int, list[tuple[int, int]]]] | None = None
-) -> list[int]:
+Descriptors = dict[int, tuple[int, list[tuple[int, int]]]]  # ad -> base, [(stride, bound)..]
+
+
+def vector_program(words: Sequence[int], at: int = 0, descs: Descriptors | None = None) -> list[int]:
     """Envelopes that load `words` at `at` and the descriptors {ad: (base, [(stride, bound)..])}, then RUN."""
     out = [imem(at + i, w) for i, w in enumerate(words)]
     for ad, (base, dims) in (descs or {}).items():
@@ -219,24 +220,25 @@ class Host:
         Nodes in `first` are awaited for their acknowledgements before they are kicked (7.3).
         """
         acks = acks or {}
+        agent = control(mesh, AGENT)
         staged: list[int] = []
-        commands: list[tuple[int, int, int, int]] = [(1, AGENT + 0x60, credits, 0)]
+        commands: list[tuple[int, int, int, int]] = [(1, agent + 0x60, credits, 0)]
         expected: dict[tuple[int, int], int] = dict(acks)
 
         def poll(xy: tuple[int, int], signals: int) -> None:
             total = self.counts.get((mesh, *xy), 0) + signals
-            node = AGENT + 0x1000 + 8 * (xy[1] << 4 | xy[0])
+            node = agent + 0x1000 + 8 * (xy[1] << 4 | xy[0])
             commands.append((2, node, (total & 0xFFFF) << 8 | 1, 0x00FFFF01))
 
         for xy, payloads in programs:
             base = len(staged) // 5
             for i, payload in enumerate(payloads):
                 staged += stage_flit(payload, i, i == len(payloads) - 1)
-            commands.append((2, AGENT + 0x58, 0, 1))
+            commands.append((2, agent + 0x58, 0, 1))
             if xy in first:
                 poll(xy, acks.get(xy, 0))
             for offset, value in ((0x40, xy[1] << 4 | xy[0]), (0x68, base), (0x48, len(payloads)), (0x50, 1)):
-                commands.append((1, AGENT + offset, value, 0))
+                commands.append((1, agent + offset, value, 0))
             expected[xy] = expected.get(xy, 0) + len(payloads)
         for xy, signals in expected.items():
             poll(xy, signals)

@@ -150,7 +150,7 @@ class Machine:
             agent.commands[(address - 0x1000) // 8] = value
         elif address == 0:
             if value & 1:
-                self._control(mesh, agent)
+                self._control(agent)
         else:
             raise Raised("ADDRESS", address)
 
@@ -162,15 +162,15 @@ class Machine:
             return agent.commands.get((address - 0x1000) // 8, 0)
         return {0: agent.done << 1 | agent.error << 2, 8: agent.pc, 16: agent.code, 24: agent.polls}[address]
 
-    def _control(self, mesh: int, agent: Agent) -> None:
+    def _control(self, agent: Agent) -> None:
         agent.pc = agent.done = agent.error = 0
         while True:
             op, at, data, mask = (agent.commands.get(4 * agent.pc + f, 0) for f in range(4))
             if op & 15 == 1:
-                self._write_register(mesh, at & 0xFFFFFFFF, data)
+                self._write_register(at >> 32, at & 0xFFFFFFFF, data)
             elif op & 15 == 2:
                 agent.polls += 1
-                if self._read_register(mesh, at & 0xFFFFFFFF) & mask != data:
+                if self._read_register(at >> 32, at & 0xFFFFFFFF) & mask != data:
                     raise Waits("POLL")
             elif op & 15 == 3:
                 agent.code, agent.done = at, 1
@@ -243,6 +243,8 @@ class Machine:
                 value = self.preset.inst_fifo << 32
             elif index == 4:
                 value = unit.saturated << 32 | (unit.nonfinite if isinstance(unit, Cluster) else 0)
+            if (bits(flit, 279, 276), bits(flit, 275, 272)) != agent.xy:
+                return  # the answer goes to whom the flit names as its source
             reply = agent.xy[0] << 284 | agent.xy[1] << 280 | where[1] << 276 | where[2] << 272
             reply |= CU_CTRL << 268 | (flit & 0xFF << 260) | 1 << 259 | 2 << 248 | index << 240 | value << 176
             agent.replies.append(reply)
@@ -281,9 +283,12 @@ class Machine:
         if code == INST_COMPLETE:
             agent.credit += 1
 
+    def _is_mg(self, where: tuple[int, int, int]) -> bool:
+        return isinstance(self.units[where], Cluster)
+
     def deliver(self, source: tuple[int, int, int], burst: Burst) -> None:
         where = (burst.mesh, burst.x, burst.y)
-        if where not in self.units:
+        if where not in self.units or burst.buf not in ((0, 1, 2) if self._is_mg(where) else (0,)):
             raise Raised("NODE", *where)
         self.units[where].receive(burst.buf, burst.offset, burst.granules)
         if burst.flags & 1 and burst.ack == self.agents[burst.mesh].xy:

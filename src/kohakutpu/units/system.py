@@ -349,6 +349,7 @@ class System:
 
         Counters, node counts, staging and command RAM stay.
         """
+        from kohakutpu.units.agent import RX_EMPTY
         from kohakutpu.units.cluster_state import reset_clusters
         from kohakutpu.units.vector_state import make_vectors
 
@@ -359,6 +360,7 @@ class System:
             c.run[:, column] = 0
         c.engine[:, reg.CTRL // 8] = 0
         self._write_all(reg.RX_POP, 0, a.RX_FLITS)
+        c.agent[:, reg.RX_STATUS // 8] = RX_EMPTY  # nothing to pop publishes nothing
         self._write_all(reg.PROG_CRED, 0)
         reset_clusters(self.clusters)
         fresh = make_vectors(self.machine)
