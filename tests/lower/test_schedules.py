@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
 import pytest
+from numpy.typing import NDArray
 
 from kohakuaccel.diagnostics import Refusal
 from kohakutpu import kernels
@@ -62,12 +64,12 @@ def test_coverage_is_verified() -> None:
     assert isinstance(band, ElementwiseBand)
 
     class Gap(ElementwiseBand):
-        def writes(self):  # type: ignore[no-untyped-def]
+        def writes(self) -> Sequence[tuple[int, NDArray[np.int64]]]:
             ((buffer, ranges),) = ElementwiseBand.writes(self)
             return ((buffer, ranges[1:]),)
 
     class Twice(ElementwiseBand):
-        def writes(self):  # type: ignore[no-untyped-def]
+        def writes(self) -> Sequence[tuple[int, NDArray[np.int64]]]:
             ((buffer, ranges),) = ElementwiseBand.writes(self)
             return ((buffer, np.concatenate([ranges, ranges[:1]])),)
 
