@@ -178,7 +178,7 @@ def separate(signature: Any, *, python: bool = False) -> Any:
 
         named = inspect.Parameter("typingctx", inspect.Parameter.POSITIONAL_OR_KEYWORD)
         own = inspect.signature(fn).parameters.values()
-        define.__signature__ = inspect.Signature([named, *own])  # type: ignore[attr-defined]
+        define.__signature__ = inspect.Signature([named, *own])  # type: ignore[attr-defined] - inspect reads it from any function
         call = _Separate(fn.__name__, define)
         call._register()
         call.dispatcher = dispatcher

@@ -184,7 +184,7 @@ def test_count_is_an_opt_in_for_a_block() -> None:
     assert np.abs(got[1]).min() > 60000
     with pytest.raises(Fault):
         (x @ w).numpy()
-    with pytest.raises(Refusal, match="raise or count"), ktpu.nonfinite("ignore"):  # type: ignore[arg-type]
+    with pytest.raises(Refusal, match="raise or count"), ktpu.nonfinite("ignore"):  # type: ignore[arg-type]  # on purpose
         # the point
         pass
 

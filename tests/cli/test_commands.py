@@ -24,7 +24,7 @@ import numpy as np
 from kohakutpu import api as ktpu
 
 x = ktpu.tensor(np.full((8, 32), 15))
-print("corner", (x @ x).numpy()[0, 0], "on", x.device.machine.name, sys.argv[1:])
+print("corner", (x @ x).numpy()[0, 0].item(), "on", x.device.machine.name, sys.argv[1:])
 """
 
 

@@ -173,6 +173,7 @@ for name in names:
 """
 
 
+@pytest.mark.slow
 def test_every_module_imports_alone() -> None:
     names = [name for name, _ in modules() if not name.endswith("__main__")]
     command = [sys.executable, "-W", "ignore", "-c", EACH_ALONE, json.dumps([names, MACHINES])]
