@@ -2,7 +2,8 @@
 #   make demo    a first tensor program on the simulated machine, with what it cost
 #   make check   format, lint, strict types, fast tests (under two minutes)
 #   make test    every test
-#   make bench   the benchmarks behind docs/measured.md
+#   make bench   the benchmarks, with their bars
+#   make measure the benchmarks again, written to docs/measured.md (on a machine that does nothing else)
 
 SHELL := /bin/sh
 VENV := .venv
@@ -13,7 +14,7 @@ PYTHON ?= $(shell for p in python3.11 python3.12 python3.13 python3; do \
 	$$p -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo $$p && break; done)
 PIP := $(PY) -m pip --disable-pip-version-check --quiet
 
-.PHONY: demo check test lint format warm bench relock setup clean
+.PHONY: demo check test lint format warm bench measure relock setup clean
 
 demo: $(STAMP)
 	$(VENV)/bin/kohaku run examples/kohakutpu/01_tensors.py
@@ -41,6 +42,9 @@ bench: $(STAMP)
 	$(PY) benchmarks/gemm.py --check
 	$(PY) benchmarks/vector.py --check
 	$(PY) benchmarks/dispatch.py --check
+
+measure: $(STAMP)
+	$(PY) benchmarks/publish.py
 
 setup: $(STAMP)
 

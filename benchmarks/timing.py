@@ -50,8 +50,16 @@ def calls_for(work: Work, seconds: float) -> int:
     return max(1, round(seconds / once))
 
 
-def interleaved(works: Sequence[Work], repeats: int = 7, seconds: float = 0.02) -> list[float]:
-    """Median seconds per call of each work, over `repeats` rounds in which every work takes its turn."""
+@dataclass(frozen=True)
+class Times:
+    """Seconds per call over several rounds."""
+
+    median: float
+    best: float
+
+
+def interleaved(works: Sequence[Work], repeats: int = 7, seconds: float = 0.02) -> list[Times]:
+    """Seconds per call of each work, over `repeats` rounds in which every work takes its turn."""
     loops = [calls_for(work, seconds) for work in works]
     samples: list[list[float]] = [[] for _ in works]
     for _ in range(repeats):
@@ -60,14 +68,15 @@ def interleaved(works: Sequence[Work], repeats: int = 7, seconds: float = 0.02) 
             for _ in range(loop):
                 work()
             taken.append((perf_counter() - start) / loop)
-    return [statistics.median(taken) for taken in samples]
+    return [Times(statistics.median(taken), min(taken)) for taken in samples]
 
 
-def conditions() -> dict[str, str | int]:
+def conditions() -> dict[str, str | int | float]:
     """What the figures depend on besides the code."""
     cores = len(os.sched_getaffinity(0)) if sys.platform == "linux" else os.cpu_count() or 1
     packages = {name: version(name) for name in ("numpy", "numba")}
-    return {"cores": cores, "processor": processor(), "python": platform.python_version(), **packages}
+    load = round(os.getloadavg()[0], 1)
+    return {"cores": cores, "load": load, "processor": processor(), "python": platform.python_version(), **packages}
 
 
 def processor() -> str:
@@ -106,6 +115,6 @@ def finish(name: str, rows: Sequence[Row], bars: Sequence[Bar], check: bool) -> 
     for bar in bars:
         print(bar)
     record = {"benchmark": name, "rows": [dict(row) for row in rows], "conditions": conditions()}
-    record["bars"] = [{"name": b.name, "value": b.value, "limit": b.limit, "met": b.met} for b in bars]
+    record["bars"] = [{"name": b.name, "value": b.value, "limit": b.limit, "below": b.below} for b in bars]
     print(json.dumps(record))
     return 1 if check and not all(bar.met for bar in bars) else 0

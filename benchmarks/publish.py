@@ -1,0 +1,76 @@
+"""Runs the benchmarks one after another and renews the figures in docs/measured.md.
+
+It decides how figures are shown, never what they are: what stands between a benchmark's marks on the page comes
+from that benchmark's JSON line of this very run; the words around it are the page's. For a machine that does
+nothing else.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import sys
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+HERE = Path(__file__).resolve().parent
+PAGE = HERE.parent / "docs" / "measured.md"
+NAMES = ("gemm", "vector", "dispatch")
+
+
+def measure(name: str) -> dict[str, Any]:
+    """The benchmark's own record of one run."""
+    command = [sys.executable, str(HERE / f"{name}.py")]
+    done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True)
+    print(done.stdout)
+    return json.loads(done.stdout.splitlines()[-1])
+
+
+def cell(value: float | int | str) -> str:
+    """Three significant digits, or a whole number with separators."""
+    if not isinstance(value, float):
+        return str(value)
+    return f"{value:.3g}" if abs(value) < 1000 else f"{value:,.0f}"
+
+
+def table(rows: list[dict[str, Any]]) -> str:
+    """Rows as a Markdown table, numbers to the right."""
+    columns = list(rows[0])
+    marks = ["---" if isinstance(rows[0][c], str) else "---:" for c in columns]
+    lines = [columns, marks, *([cell(row[c]) for c in columns] for row in rows)]
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+
+
+def bar_line(bar: dict[str, Any]) -> str:
+    """One bar and what was measured."""
+    met = bar["value"] < bar["limit"] if bar["below"] else bar["value"] >= bar["limit"]
+    word = "under" if bar["below"] else "at least"
+    return (
+        f"- {bar['name']}: {cell(bar['value'])}; wanted {word} {cell(bar['limit'])}: {'met' if met else '**missed**'}"
+    )
+
+
+def between(page: str, name: str, text: str) -> str:
+    """The page with `text` between the marks of `name`."""
+    mark = re.compile(rf"(<!-- {name} -->\n).*?(<!-- /{name} -->)", re.DOTALL)
+    if not mark.search(page):
+        raise SystemExit(f"{PAGE.name} has no marks for {name}")
+    return mark.sub(lambda found: f"{found[1]}{text}\n{found[2]}", page)
+
+
+def main() -> int:
+    page = PAGE.read_text()
+    for name in NAMES:
+        record = measure(name)
+        facts = ", ".join(f"{key} {value}" for key, value in record["conditions"].items())
+        conditions = f"Measured {datetime.now(UTC):%Y-%m-%d}: {facts}."
+        bars = "\n".join(bar_line(bar) for bar in record["bars"])
+        page = between(page, name, f"{conditions}\n\n{table(record['rows'])}\n\n{bars}\n")
+    PAGE.write_text(page)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
