@@ -17,7 +17,7 @@ from kohakuaccel.diagnostics import Refusal
 from kohakutpu import broadcasting, conversion, operators, storage
 from kohakutpu.conversion import Overflow
 from kohakutpu.operators import matmul
-from kohakutpu.tensor import Axis, Tensor, as_tensor, current_device
+from kohakutpu.tensor import Axis, Tensor, as_tensor, at_users_line, current_device
 
 if TYPE_CHECKING:
     from kohakuaccel.machine import Machine
@@ -83,6 +83,7 @@ def tensor(
     return as_tensor(data, dtype=dtype, overflow=overflow, device=device)
 
 
+@at_users_line
 def full(
     shape: Sizes,
     value: float,

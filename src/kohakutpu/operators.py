@@ -18,7 +18,7 @@ from kohakutpu import broadcasting as shapes
 from kohakutpu.broadcasting import Shape
 from kohakutpu.conversion import Shown, constant, is_scalar, reciprocal_constant, result_dtype
 from kohakutpu.storage import Storage
-from kohakutpu.tensor import NONFINITE_FAULT, Axis, Tensor, as_tensor, explain_nonfinite
+from kohakutpu.tensor import NONFINITE_FAULT, Axis, Tensor, as_tensor, at_users_line, explain_nonfinite
 
 # operator -> kernel for (tensor, constant) and (constant, tensor). Subtracting c adds -c and dividing by c
 # multiplies by 1/c; both are the same E8M15 result as the two-operand kernel's definition.
@@ -79,6 +79,7 @@ def _pair(a: Any, b: Any, where: str) -> tuple[Tensor, Tensor]:
     return left, right
 
 
+@at_users_line
 def unary(name: str, x: Tensor) -> Tensor:
     """One elementwise kernel."""
     if x.size == 0:
@@ -86,6 +87,7 @@ def unary(name: str, x: Tensor) -> Tensor:
     return _shaped(_call(name, x if x.ndim else x.reshape(1)), x.shape, x.dtype)
 
 
+@at_users_line
 def binary(name: str, a: Any, b: Any) -> Tensor:
     """a op b for add, sub, mul, div, maximum, minimum with numpy's broadcasting.
 
@@ -137,6 +139,7 @@ def _by_row(name: str, x: Tensor, y: Tensor, size: int, shape: Shape) -> Tensor 
     return _call(_ROW_KERNEL[name], x.reshape(size // cols, cols), y.reshape(cols))
 
 
+@at_users_line
 def matmul(a: Any, b: Any) -> Tensor:
     """Contract the last axis of both operands: `a @ b.T` in numpy terms.
 
@@ -194,6 +197,7 @@ def _row_form(x: Tensor, where: str) -> Tensor:
     return x.reshape(shapes.size_of(x.shape[:-1]), x.shape[-1])
 
 
+@at_users_line
 def softmax(x: Tensor, axis: int = -1) -> Tensor:
     """e^(x - max) / sum along one axis."""
     if not x.ndim:
@@ -225,6 +229,7 @@ def _epsilon(eps: Any, where: str) -> float:
     return constant(eps, where)
 
 
+@at_users_line
 def rmsnorm(x: Tensor, w: Any, eps: float) -> Tensor:
     """x / sqrt(mean(x^2) + eps) * w along the last axis."""
     rows = _row_form(x, "rmsnorm")
@@ -235,6 +240,7 @@ def rmsnorm(x: Tensor, w: Any, eps: float) -> Tensor:
     return _shaped(_call("rmsnorm", rows, weight, eps=_epsilon(eps, "rmsnorm eps")), x.shape, dtype)
 
 
+@at_users_line
 def layernorm(x: Tensor, w: Any, b: Any, eps: float) -> Tensor:
     """(x - mean) / sqrt(var + eps) * w + b along the last axis."""
     rows = _row_form(x, "layernorm")
@@ -245,6 +251,7 @@ def layernorm(x: Tensor, w: Any, b: Any, eps: float) -> Tensor:
     return _shaped(_call("layernorm", rows, weight, bias, eps=_epsilon(eps, "layernorm eps")), x.shape, dtype)
 
 
+@at_users_line
 def reduce(name: str, x: Tensor, axis: Axis, keepdims: bool) -> Tensor:
     """sum, max, min or mean over axes as numpy counts them; None is all of them, taken as one row.
 

@@ -7,14 +7,20 @@ orders.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import linecache
+import os
+import sys
+from collections.abc import Callable, Sequence
+from functools import wraps
 from importlib import import_module
-from typing import TYPE_CHECKING, Any, NoReturn
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NoReturn, ParamSpec, TypeVar
 
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
-from kohakuaccel.diagnostics import Fault, Refusal
+import kohakuaccel
+from kohakuaccel.diagnostics import Fault, KohakuError, Refusal, SourceLine
 from kohakutpu import broadcasting as shapes
 from kohakutpu import conversion
 from kohakutpu.broadcasting import Shape
@@ -27,6 +33,36 @@ if TYPE_CHECKING:
 
 NONFINITE_FAULT = 0x10  # datasheet 5.6: a NaN or Inf met the quantiser
 Axis = int | Sequence[int] | None
+P = ParamSpec("P")
+R = TypeVar("R")
+
+_OWN = tuple(str(Path(file).parent) + os.sep for file in (__file__, str(kohakuaccel.__file__)))
+
+
+def users_line() -> SourceLine | None:
+    """The innermost line of the call stack that is not in our own packages."""
+    frame = sys._getframe(1)
+    while frame is not None:
+        code, line = frame.f_code, frame.f_lineno
+        if not code.co_filename.startswith(_OWN):
+            return SourceLine(code.co_filename, line, linecache.getline(code.co_filename, line).strip())
+        frame = frame.f_back
+    return None
+
+
+def at_users_line(function: Callable[P, R]) -> Callable[P, R]:
+    """Errors of ours that leave `function` carry the line of the program that called it."""
+
+    @wraps(function)
+    def call(*args: P.args, **kwargs: P.kwargs) -> R:
+        try:
+            return function(*args, **kwargs)
+        except KohakuError as error:
+            if error.source is None or error.source.file.startswith(_OWN):
+                error.source = users_line() or error.source
+            raise
+
+    return call
 
 
 def _ops() -> Any:
@@ -132,6 +168,7 @@ class Tensor:
             raise ValueError("a tensor's array is always a copy")
         return self.numpy() if dtype is None else self.numpy().astype(dtype)
 
+    @at_users_line
     def item(self) -> float:
         """The value of a tensor with one element as a Python float."""
         if self.size != 1:
@@ -187,11 +224,13 @@ class Tensor:
         """The same value shown as float16 or float32."""
         return Tensor(self._storage, self._shape, conversion.asked_dtype(dtype))
 
+    @at_users_line
     def reshape(self, *shape: int | Sequence[int]) -> Tensor:
         """The same value under another shape (one -1 allowed); what is on the device is shared."""
         wanted = shapes.as_shape(shape, "reshape")
         return Tensor(self._storage, shapes.resolve_reshape(wanted, self.size), self._dtype)
 
+    @at_users_line
     def transpose(self, *axes: int | Sequence[int]) -> Tensor:
         """Axes permuted as numpy's transpose: reversed when none are given.
 
@@ -389,6 +428,7 @@ def explain_nonfinite(fault: Fault, *operands: Tensor) -> Fault:
     )
 
 
+@at_users_line
 def as_tensor(
     value: Any,
     *,

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from collections.abc import Callable
 
 import numpy as np
 import pytest
 
-from kohakuaccel.diagnostics import Refusal
+from kohakuaccel.diagnostics import KohakuError, Refusal
 from kohakutpu import api as ktpu
 
 
@@ -156,3 +157,40 @@ def test_methods_work_without_importing_the_api() -> None:
     code = "from kohakutpu.tensor import as_tensor; print((as_tensor([1.0, 2.0]) + 1).numpy().tolist())"
     out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert out.stdout.strip() == "[2.0, 3.0]"
+
+
+def wrong_shapes() -> None:
+    _ = ktpu.zeros((2, 3)) + ktpu.zeros((2, 4))  # line A
+
+
+def wrong_value() -> None:
+    ktpu.tensor([1e9])  # line B
+
+
+def wrong_layout() -> None:
+    ktpu.zeros(4).reshape(3)  # line C
+
+
+def nan_operand() -> None:
+    _ = ktpu.full((2, 2), np.nan) @ ktpu.ones((2, 2))  # line D
+
+
+@pytest.mark.parametrize(
+    ("wrong", "mark"), [(wrong_shapes, "A"), (wrong_value, "B"), (wrong_layout, "C"), (nan_operand, "D")]
+)
+def test_errors_carry_the_line_that_asked(wrong: Callable[[], None], mark: str) -> None:
+    with pytest.raises(KohakuError) as error:
+        wrong()
+    assert error.value.source is not None
+    assert error.value.source.file == __file__
+    assert error.value.source.text.endswith(f"# line {mark}")
+    assert f"test_tensor_values.py:{error.value.source.line}" in str(error.value)
+
+
+def test_a_fault_at_a_fill_carries_the_line_that_asked() -> None:
+    device = ktpu.device("singlemesh_2x2")
+    x = ktpu.full((4, 4), np.inf, device=device)
+    with pytest.raises(KohakuError, match=r"element \[0, 0\]") as error:
+        _ = x @ x  # the product
+    assert error.value.source is not None
+    assert error.value.source.text.endswith("# the product")
