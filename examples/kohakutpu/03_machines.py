@@ -18,7 +18,7 @@ def main() -> None:
         results[name] = (x @ w).silu().numpy()
         machine, cost = device.machine, ktpu.stats(device)
         units = ", ".join(f"{len(machine.units_of(kind))} {kind}" for kind in machine.kinds)
-        print(f"{name:9} {units:12} rounds {cost['rounds']}, flits {cost['flits']}")
+        print(f"{name:9} {units:12} {cost['rounds']} rounds, {sum(cost['flits'].values())} instructions")
     print("the same bits:", np.array_equal(results["mini"], results["ship_3x2"]))
 
     small = ktpu.use("mini")  # from here on the home of new tensors

@@ -31,13 +31,18 @@ def use(machine: Machine) -> None:
     api.use(machine)
 
 
+_ROOM = ("memory_free", "largest_hole", "fragmentation")  # what is left is no cost
+
+
 def stats() -> Mapping[str, object]:
-    """What the default device has counted; empty when none was opened."""
+    """What the default device has counted; empty when it was not used."""
     if "kohakutpu.device" not in sys.modules:
         return {}
     from kohakutpu import api
 
-    return api.stats()
+    counts = api.stats()
+    used = counts["dispatches"] or counts["bytes_to_device"]
+    return {name: value for name, value in counts.items() if name not in _ROOM} if used else {}
 
 
 def smoke(machine: Machine) -> tuple[bool, str]:

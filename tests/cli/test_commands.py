@@ -72,6 +72,14 @@ def test_run_prints_the_program_and_its_cost(kohaku: Kohaku, program: str) -> No
     assert "simulated machine" in out
 
 
+def test_a_program_that_computes_nothing_has_no_cost(kohaku: Kohaku, tmp_path: Path) -> None:
+    path = tmp_path / "idle.py"
+    path.write_text("from kohakutpu import api as ktpu\nktpu.reset_stats()\nprint(ktpu.zeros(3).shape)\n")
+    code, out, _ = kohaku("run", str(path))
+    assert code == 0
+    assert "what the run cost" not in out
+
+
 def test_run_without_stats(kohaku: Kohaku, program: str) -> None:
     code, out, _ = kohaku("run", "--no-stats", program)
     assert (code, out) == (0, "corner 7200.0 on ship_3x2 []\n")

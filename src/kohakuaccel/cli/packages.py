@@ -34,7 +34,7 @@ class Commands(Protocol):
         ...
 
     def stats(self) -> Mapping[str, object]:
-        """What the default device has counted; empty when none was opened."""
+        """What the default device has counted; empty when it was not used."""
         ...
 
     def smoke(self, machine: Machine) -> tuple[bool, str]:

@@ -70,11 +70,11 @@ def _print_costs(seconds: float) -> None:
         counts = [(name, value) for name, value in flatten(commands_of(package).stats()) if value]
         if not counts:
             continue
-        table = Table(title=f"{package}: what the run cost", title_justify="left", box=None, show_header=False)
+        table = Table(box=None, show_header=False)
         table.add_column(style="cyan")
         table.add_column(justify="right")
         for name, value in counts:
             table.add_row(name, f"{value:,}" if isinstance(value, int) else str(value))
-        console.print()
+        console.print(f"\n{package}: what the run cost", style="bold")
         console.print(table)
     typer.echo(f"\nsimulated machine; {seconds:.2f} s of host time, compiling included, is not the machine's time")
