@@ -15,9 +15,10 @@ from numpy.typing import DTypeLike
 
 from kohakuaccel.diagnostics import Refusal
 from kohakutpu import broadcasting, conversion, operators, storage
+from kohakutpu.callers import at_users_line
 from kohakutpu.conversion import Overflow
 from kohakutpu.operators import matmul
-from kohakutpu.tensor import Axis, Tensor, as_tensor, at_users_line, current_device
+from kohakutpu.tensor import Axis, Tensor, as_tensor, current_device
 
 if TYPE_CHECKING:
     from kohakuaccel.machine import Machine

@@ -16,9 +16,10 @@ import numpy as np
 from kohakuaccel.diagnostics import Fault, Refusal
 from kohakutpu import broadcasting as shapes
 from kohakutpu.broadcasting import Shape
+from kohakutpu.callers import at_users_line
 from kohakutpu.conversion import Shown, constant, is_scalar, reciprocal_constant, result_dtype
 from kohakutpu.storage import Storage
-from kohakutpu.tensor import NONFINITE_FAULT, Axis, Tensor, as_tensor, at_users_line, explain_nonfinite
+from kohakutpu.tensor import NONFINITE_FAULT, Axis, Tensor, as_tensor, explain_nonfinite
 
 # operator -> kernel for (tensor, constant) and (constant, tensor). Subtracting c adds -c and dividing by c
 # multiplies by 1/c; both are the same E8M15 result as the two-operand kernel's definition.

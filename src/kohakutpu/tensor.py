@@ -7,23 +7,17 @@ orders.
 
 from __future__ import annotations
 
-import linecache
-import os
-import sys
-from collections.abc import Callable, Sequence
-from functools import wraps
-from importlib import import_module
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, NoReturn, ParamSpec, TypeVar
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
-import kohakuaccel
-from kohakuaccel.diagnostics import Fault, KohakuError, Refusal, SourceLine
+from kohakuaccel.diagnostics import Fault, Refusal
 from kohakutpu import broadcasting as shapes
 from kohakutpu import conversion
 from kohakutpu.broadcasting import Shape
+from kohakutpu.callers import at_users_line
 from kohakutpu.conversion import Overflow, Shown
 from kohakutpu.layouts import Layout, RowMajor
 from kohakutpu.storage import Storage, canonical
@@ -33,42 +27,14 @@ if TYPE_CHECKING:
 
 NONFINITE_FAULT = 0x10  # datasheet 5.6: a NaN or Inf met the quantiser
 Axis = int | Sequence[int] | None
-P = ParamSpec("P")
-R = TypeVar("R")
-
-_OWN = tuple(str(Path(file).parent) + os.sep for file in (__file__, str(kohakuaccel.__file__)))
 
 
-def users_line() -> SourceLine | None:
-    """The innermost line of the call stack that is not in our own packages."""
-    frame = sys._getframe(1)
-    while frame is not None:
-        code, line = frame.f_code, frame.f_lineno
-        if not code.co_filename.startswith(_OWN):
-            return SourceLine(code.co_filename, line, linecache.getline(code.co_filename, line).strip())
-        frame = frame.f_back
-    return None
+def _ops():
+    # A tensor's methods are words for kernels, which are made of tensors: the one circle in the package, closed at
+    # the first call.
+    from kohakutpu import operators
 
-
-def at_users_line(function: Callable[P, R]) -> Callable[P, R]:
-    """Errors of ours that leave `function` carry the line of the program that called it."""
-
-    @wraps(function)
-    def call(*args: P.args, **kwargs: P.kwargs) -> R:
-        try:
-            return function(*args, **kwargs)
-        except KohakuError as error:
-            if error.source is None or error.source.file.startswith(_OWN):
-                error.source = users_line() or error.source
-            raise
-
-    return call
-
-
-def _ops() -> Any:
-    # A tensor's methods are a fluent spelling of kernels, which are made of tensors: the one circle in the
-    # package. It is closed by name, at the first call, so that this module stays below the kernels.
-    return import_module("kohakutpu.operators")
+    return operators
 
 
 def current_device() -> Device:

@@ -32,7 +32,7 @@ ORDER: dict[str, tuple[tuple[str, ...], ...]] = {
         ("cli",),
     ),
     "kohakutpu": (
-        ("machines", "layouts", "broadcasting", "conversion"),
+        ("machines", "layouts", "broadcasting", "conversion", "callers"),
         ("isa",),
         ("units",),
         ("dispatch",),
