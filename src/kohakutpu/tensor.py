@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from kohakutpu.device import Buffer, Device
 
 NONFINITE_FAULT = 0x10  # datasheet 5.6: a NaN or Inf met the quantiser
+EXPANSIONS_KEPT = 4  # stretched forms a value keeps for the next use
 Axis = int | Sequence[int] | None
 
 
@@ -243,6 +244,8 @@ class Tensor:
                 derive=lambda: np.broadcast_to(source.host().reshape(held), shape),
                 device_born=source.device_born,
             )
+            if len(source.expansions) >= EXPANSIONS_KEPT:
+                source.expansions.pop(next(iter(source.expansions)))
             source.expansions[held, shape] = derived
         return Tensor(derived, shape, self._dtype)
 

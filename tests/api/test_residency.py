@@ -11,7 +11,7 @@ import pytest
 from kohakuaccel.diagnostics import Fault, OutOfMemory, Refusal
 from kohakutpu import storage
 from kohakutpu.layouts import DrainedTiles, OperandPack, RowMajor
-from kohakutpu.tensor import Tensor
+from kohakutpu.tensor import EXPANSIONS_KEPT, Tensor
 
 ROWS = RowMajor.of(6, 20)
 TILES = DrainedTiles(6, 20, 1, 2)
@@ -211,6 +211,9 @@ def test_broadcasting_costs_no_host_copy_and_is_kept(bytes_device: Any, hosted: 
     c = computed(bytes_device, values(6, 1), RowMajor.of(6, 1)).broadcast_to((6, 20))
     c.buffer(ROWS)
     assert bytes_device.counters.relayouts == 1
+    for rows in range(1, 20):
+        v.broadcast_to((rows, 20)).buffer(RowMajor.of(rows, 20))
+    assert len(v.storage.expansions) == EXPANSIONS_KEPT
     storage.evict(bytes_device)
     assert v.storage.expansions == {}
 
