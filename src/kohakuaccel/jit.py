@@ -134,7 +134,8 @@ def leaf(fn: Callable[..., Any]) -> Any:
     return kernel(fn, _nrt=False)
 
 
-class _Separate(_Intrinsic):
+# numba's stub file calls the class final; it is an ordinary one, and what is added here is a way to call it.
+class _Separate(_Intrinsic):  # pyright: ignore[reportGeneralTypeIssues]
     """A call to a separately compiled function from compiled code; from Python too where it was asked for."""
 
     dispatcher: Any = None

@@ -188,12 +188,14 @@ def alu(
         for i in range(n):
             p = np.float64(real[a, i]) * np.float64(real[b, i]) * sign
             q = np.float64(real[c, i])
-            s = p + q
-            v = s - p
-            e = (p - (s - v)) + (q - v)
-            inexact = (e > 0.0) | (e < 0.0)
-            away = inexact & ((e > 0.0) != (s > 0.0))
-            odd = (np.float64(s).view(np.int64) - np.int64(away)) | np.int64(inexact)
+            total = p + q
+            v = total - p
+            error = (p - (total - v)) + (q - v)
+            # Round to odd: where the sum was rounded away from zero one step back, then the last bit set.
+            # A NaN error (infinities) compares false and leaves the sum alone.
+            inexact = (error > 0.0) | (error < 0.0)
+            away = inexact & ((error > 0.0) != (total > 0.0))
+            odd = (np.float64(total).view(np.int64) - np.int64(away)) | np.int64(inexact)
             bits[t, i] = finish(np.int64(odd).view(np.float64))
     elif op in (VMAX, VMIN):
         for i in range(n):
