@@ -12,7 +12,7 @@ from typing import Any, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from kohakuaccel.device import Arena, Buffer, Bytes, Counters, Runs, Transport
+from kohakuaccel.device import Arena, Buffer, Bytes, Counters, Recording, Runs, Transport
 from kohakuaccel.diagnostics import Fault, Hang, Refusal, SourceLine
 from kohakuaccel.image import EncodedProgram, Image
 from kohakuaccel.machine import Machine, Unit
@@ -43,6 +43,10 @@ class Device:
 
             transport = System(self.machine)
         self.transport = transport
+        # What answers behind a recording: models know more than a bus does (waits, policies, written words).
+        while isinstance(transport, Recording) and transport.inner is not None:
+            transport = transport.inner
+        self._model = transport
         self.counters = Counters()
         self.loader = Loader(self.machine)
         self.lock = threading.RLock()
@@ -69,7 +73,7 @@ class Device:
         """A buffer of `nbytes` bytes whose content counts as never written. Raises OutOfMemory with the map."""
         with self.lock:
             buffer = Buffer(self._arenas[mesh], nbytes, align, mesh, label, layout)
-            forget = getattr(self.transport, "forget", None)
+            forget = getattr(self._model, "forget", None)
             if forget is not None:
                 forget(mesh, buffer.address, max(nbytes, 1) + 31 & -32)
             return buffer
@@ -122,7 +126,7 @@ class Device:
 
     def empty_cache(self) -> None:
         """Give the host pages behind free device memory back to the operating system."""
-        release = getattr(self.transport, "release", None)
+        release = getattr(self._model, "release", None)
         with self.lock:
             for mesh, arena in enumerate(self._arenas):
                 for start, end in arena.holes:
@@ -221,11 +225,8 @@ class Device:
                     break
             else:
                 text = f"the host, command {number}, polls {reg.describe(address)} for {data:#x}, has {value & mask:#x}"
-                waits = getattr(transport, "waits", tuple[Any, ...])()
-                reset = getattr(transport, "reset_units", None)
-                if reset is not None:
-                    reset()
-                raise Hang([text, *(p.text for p in waits)])
+                hang = getattr(self._model, "hang", None)
+                raise hang(text) if hang is not None else Hang([text])
 
     def _node_status(self, mesh: int) -> NDArray[np.uint64]:
         """uint64[256] NODE_STATUS words of a mesh."""
@@ -263,7 +264,7 @@ class Device:
         )
 
     def _told_hang(self, hang: Hang, image: Image, rounds: tuple[Round, ...]) -> Hang:
-        parties = getattr(self.transport, "parties", ())
+        parties = getattr(self._model, "parties", ())
         texts: list[str] = list(hang.waits)
         source: SourceLine | None = None
         for i, party in enumerate(parties):
@@ -286,14 +287,14 @@ class Device:
     @property
     def nonfinite(self) -> str:
         """Policy for non-finite operands at quantisers: "raise" or "count"."""
-        return cast(str, getattr(self.transport, "nonfinite", "raise"))
+        return cast(str, getattr(self._model, "nonfinite", "raise"))
 
     @nonfinite.setter
     def nonfinite(self, policy: str) -> None:
-        if not hasattr(self.transport, "nonfinite"):
+        if not hasattr(self._model, "nonfinite"):
             raise Refusal("this transport has no policy for non-finite operands", where=repr(self.transport))
         with self.lock:
-            setattr(self.transport, "nonfinite", policy)  # noqa: B010  (a protocol without the attribute)
+            setattr(self._model, "nonfinite", policy)  # noqa: B010  (a protocol without the attribute)
 
     def control_value(self, unit: Unit, index: int) -> int:
         """The 64-bit answer of a unit to a CU_CTRL request (datasheet 4.2), asked by a raw flit."""
@@ -313,7 +314,7 @@ class Device:
 
     def _numbers(self) -> NDArray[np.int64]:
         """Saturated and non-finite elements of all units since power-on."""
-        total = np.array([0, getattr(self.transport, "upload_nonfinite", 0)], np.int64)
+        total = np.array([0, getattr(self._model, "upload_nonfinite", 0)], np.int64)
         for unit in self.machine.units:
             value = self.control_value(unit, flit.NUM_INDEX)
             total += (value >> 32, value & 0xFFFF_FFFF)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from kohakuaccel.jit import kernel
+from kohakuaccel.jit import leaf
 from kohakutpu.isa import control as reg
 from kohakutpu.isa import flit
 from kohakutpu.units.agent_state import (
@@ -41,7 +41,7 @@ STAGE = reg.STAGE // W
 SLOT = reg.STAGE_BYTES // W
 
 
-@kernel
+@leaf
 def halt(stop: Any, unit: int, code: int, d0: int, d1: int, d2: int) -> int:
     """Note why the simulator stops; returns 2."""
     stop[S_KIND] = STOP_RAISED
@@ -56,7 +56,7 @@ def halt(stop: Any, unit: int, code: int, d0: int, d1: int, d2: int) -> int:
     return 2
 
 
-@kernel
+@leaf
 def publish(run: Any, agent: Any, m: int) -> None:
     """PROG_STAT, PROG_CRED and STATUS follow the dispatcher."""
     credit = run[m, R_CREDIT] & 0xFFFF
@@ -65,7 +65,7 @@ def publish(run: Any, agent: Any, m: int) -> None:
     agent[m, reg.STATUS // W] = run[m, R_RUNNING] | 4
 
 
-@kernel
+@leaf
 def publish_rx(run: Any, agent: Any, rx: Any, m: int) -> None:
     """RX_FLIT shows the oldest reply, RX_STATUS whether there is one."""
     count, status = run[m, R_RX_COUNT], reg.RX_STATUS // W
@@ -74,7 +74,7 @@ def publish_rx(run: Any, agent: Any, rx: Any, m: int) -> None:
         agent[m, reg.RX_FLIT // W + w] = rx[m, run[m, R_RX_HEAD], w] if count else 0
 
 
-@kernel
+@leaf
 def agent_write(run: Any, agent: Any, rx: Any, m: int, offset: int, value: int) -> int:
     """One 64-bit register write, staging RAM included. Returns 0, or 1 where nothing can be written."""
     word = offset // W
@@ -108,7 +108,7 @@ def agent_write(run: Any, agent: Any, rx: Any, m: int, offset: int, value: int) 
     return 0
 
 
-@kernel
+@leaf
 def signal(run: Any, agent: Any, m: int, node: int, code: int, arg: int) -> None:
     """A CU_SIGNAL of `node` arrives at mesh m's agent (datasheet 7.1): summarised, never queued."""
     at, done = NODES + node, reg.SIG_DONE // W

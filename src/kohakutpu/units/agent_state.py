@@ -76,6 +76,12 @@ S_INDEX = 8
 S_COLUMNS = 16
 QUIET, STOP_FAULT, STOP_RAISED, STOP_HANG = 0, 1, 2, 3
 
+# Error codes of the control plane itself, beyond those of the units in state.py.
+E_NO_UNIT = 64  # a flit to a coordinate without a unit: d0 = mesh<<8|y<<4|x, d1 = flit type
+E_FLIT_TYPE = 65  # a flit of a type that its target does not take: d0 = mesh<<8|y<<4|x, d1 = flit type
+E_STAGE = 66  # a program beyond the staging RAM: d0 = first slot, d1 = flits, d2 = slots
+E_QUEUE = 67  # a raw instruction into a full FIFO: d0 = mesh<<8|y<<4|x, d1 = depth
+
 RX_FLITS = 64
 FREE_NODE = -1
 AGENT_NODE = -2

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from kohakuaccel.jit import kernel
+from kohakuaccel.jit import leaf
 from kohakutpu.isa import control as reg
 from kohakutpu.isa import flit
 from kohakutpu.units import cluster_state
@@ -50,9 +50,8 @@ from kohakutpu.units.agent_state import (
     U_WAIT,
 )
 from kohakutpu.units.cluster import cluster_receive, cluster_step
-from kohakutpu.units.errors import E_OUTBOX
 from kohakutpu.units.fabric import address, dispatch, raw, received
-from kohakutpu.units.state import FAULTED, RAISED, WAITING
+from kohakutpu.units.state import E_OUTBOX, FAULTED, RAISED, WAITING
 from kohakutpu.units.vector import vector_receive, vector_step
 
 COMMANDS = reg.COMMANDS // W
@@ -64,7 +63,7 @@ WINDOW_MASK = (1 << reg.MESH_SHIFT) - 1
 BLOCKED, MOVED = 0, 1
 
 
-@kernel
+@leaf
 def command(run: Any, engine: Any, agent: Any, rx: Any, m: int) -> int:
     """One command of mesh m's engine. An engine reaches every agent window, by the host's bus addresses."""
     pc = engine[m, PC]
@@ -93,7 +92,7 @@ def command(run: Any, engine: Any, agent: Any, rx: Any, m: int) -> int:
     return MOVED
 
 
-@kernel
+@leaf
 def note_stop(stop: Any, note: Any, meta: Any, u: int, kind: int, at: int) -> None:
     """The last step's note and the FIFO entry `at` become the reason why the machine stopped."""
     stop[S_KIND] = kind
@@ -105,7 +104,7 @@ def note_stop(stop: Any, note: Any, meta: Any, u: int, kind: int, at: int) -> No
     stop[S_INDEX] = meta[u, at, Q_INDEX]
 
 
-@kernel
+@leaf
 def retire(ctl: Any, note: Any, u: int, status: int, stop_on_fault: int) -> int:
     """The oldest instruction of unit u is done: it leaves the FIFO and signals. Returns 0 or 2 to stop."""
     unit = ctl.unit
@@ -130,7 +129,7 @@ def retire(ctl: Any, note: Any, u: int, status: int, stop_on_fault: int) -> int:
     return 0
 
 
-@kernel
+@leaf
 def agents(ctl: Any, out: Any, m: int) -> int:
     """Mesh m's engine, raw flit and dispatcher go as far as they can, or until a burst is whole in `out`.
 
@@ -158,7 +157,7 @@ def agents(ctl: Any, out: Any, m: int) -> int:
     return moved
 
 
-@kernel
+@leaf
 def advance(ctl: Any, cl: Any, vc: Any, mem: Any, out: Any, policy: int, stop_on_fault: int) -> int:
     """Runs until nothing can move. Returns QUIET, STOP_FAULT or STOP_RAISED (`stop` says why), or STOP_HANG
     when an engine still waits.
@@ -245,7 +244,7 @@ def advance(ctl: Any, cl: Any, vc: Any, mem: Any, out: Any, policy: int, stop_on
     return QUIET
 
 
-@kernel
+@leaf
 def write_registers(run: Any, agent: Any, rx: Any, m: int, offset: int, values: Any) -> int:
     """Host writes of consecutive 64-bit registers of an agent, from byte `offset`, up to the first one that
     sets something going. Returns how many were taken; -1 - i when register i cannot be written."""

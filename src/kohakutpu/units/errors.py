@@ -8,14 +8,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
+from kohakutpu.units import agent_state as codes
 from kohakutpu.units import state as s
-
-# Codes of the control plane itself, beyond those of the units in state.py.
-E_NO_UNIT = 64  # a flit to a coordinate without a unit: d0 = mesh<<8|y<<4|x, d1 = flit type
-E_FLIT_TYPE = 65  # a flit of a type that its target does not take: d0 = mesh<<8|y<<4|x, d1 = flit type
-E_STAGE = 66  # a program beyond the staging RAM: d0 = first slot, d1 = flits, d2 = slots
-E_QUEUE = 67  # a raw instruction into a full FIFO: d0 = mesh<<8|y<<4|x, d1 = depth
-E_OUTBOX = 68  # a unit sent more CU_DATA in one instruction than the model holds: d0 = bursts, d1 = granules
 
 
 class Message(NamedTuple):
@@ -89,22 +83,25 @@ ERRORS: dict[int, Callable[[Details], Message]] = {
         f"two CU_DATA bursts are open at {node_name(d[0])}",
         "one sender to a receiver at a time (datasheet 4.2)",
     ),
-    E_NO_UNIT: lambda d: Message(
+    s.E_FETCH: lambda d: Message(
+        f"a vector program runs past its last word, number {d[0] - 1}", "end it with VHALT (datasheet 6.1)"
+    ),
+    codes.E_NO_UNIT: lambda d: Message(
         f"a flit of type {d[1]} for {node_name(d[0])}, where no unit is",
         "check PROG_DST or the flit's header",
     ),
-    E_FLIT_TYPE: lambda d: Message(
+    codes.E_FLIT_TYPE: lambda d: Message(
         f"a flit of type {d[1]} for {node_name(d[0])}, which does not take it",
         "a host sends CU_INST (5), CU_CTRL (7) and CU_DATA (8); was the staging slot written?",
     ),
-    E_STAGE: lambda d: Message(
+    codes.E_STAGE: lambda d: Message(
         f"a program of {d[1]} flits from slot {d[0]} runs beyond the {d[2]} staging slots",
         "cut it into windows",
     ),
-    E_QUEUE: lambda d: Message(
+    codes.E_QUEUE: lambda d: Message(
         f"a raw instruction flit for {node_name(d[0])}, whose FIFO of {d[1]} is full", "dispatch under credit"
     ),
-    E_OUTBOX: lambda d: Message(
+    s.E_OUTBOX: lambda d: Message(
         f"one instruction sent {d[0]} bursts and {d[1]} granules of CU_DATA, more than the model holds",
         "drain to nodes in several RUNs",
     ),

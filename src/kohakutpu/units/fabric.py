@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from kohakuaccel.isa.kernels import extract
-from kohakuaccel.jit import kernel
+from kohakuaccel.jit import leaf
 from kohakutpu.isa import control as reg
 from kohakutpu.isa import flit, vector
 from kohakutpu.isa.cluster import CLUSTER, FAULT_CUDATA
@@ -24,6 +24,10 @@ from kohakutpu.units.agent_state import (
     C_NONFINITE,
     C_RETIRED,
     C_SATURATED,
+    E_FLIT_TYPE,
+    E_NO_UNIT,
+    E_QUEUE,
+    E_STAGE,
     FREE_NODE,
     L_CAPS_MG,
     L_FIFO,
@@ -56,7 +60,6 @@ from kohakutpu.units.agent_state import (
     U_OPEN,
     U_PENDING,
 )
-from kohakutpu.units.errors import E_FLIT_TYPE, E_NO_UNIT, E_QUEUE, E_STAGE
 from kohakutpu.units.state import E_BURST, E_NODE
 
 # Where the fields lie, from their declarations: (word, shift, bits, shift in the value) pieces.
@@ -93,7 +96,7 @@ V_DESC_VALUE = tuple(vector.DESC["value"].parts())
 V_RUN_PC = tuple(vector.RUN["pc"].parts())
 
 
-@kernel
+@leaf
 def field(words: Any, parts: Any) -> Any:
     """The value of a field, from its pieces, in words[] (int64 or uint64, word 0 lowest)."""
     value = np.int64(0)
@@ -103,7 +106,7 @@ def field(words: Any, parts: Any) -> Any:
     return value
 
 
-@kernel
+@leaf
 def enqueue(unit: Any, queue: Any, rows: Any, meta: Any, layout: Any, u: int, words: Any, index: int) -> None:
     """An instruction enters the FIFO of unit u, decoded once. The caller has checked for room."""
     at = (unit[u, U_HEAD] + unit[u, U_COUNT]) % meta.shape[1]
@@ -135,7 +138,7 @@ def enqueue(unit: Any, queue: Any, rows: Any, meta: Any, layout: Any, u: int, wo
     meta[u, at, Q_INDEX] = index
 
 
-@kernel
+@leaf
 def answer(unit: Any, count: Any, limits: Any, u: int, index: int) -> int:
     """The value of a CU_CTRL index (datasheet 4.2); indexes it does not list read 0."""
     low = np.int64(0xFFFFFFFF)
@@ -153,7 +156,7 @@ def answer(unit: Any, count: Any, limits: Any, u: int, index: int) -> int:
     return 0
 
 
-@kernel
+@leaf
 def control(run: Any, agent: Any, rx: Any, m: int, words: Any, src: int, node: int, value: int) -> None:
     """The reply to a CU_CTRL request of `src` to `node` waits in the agent's RX FIFO."""
     count = run[m, R_RX_COUNT]
@@ -180,7 +183,7 @@ def control(run: Any, agent: Any, rx: Any, m: int, words: Any, src: int, node: i
     publish_rx(run, agent, rx, m)
 
 
-@kernel
+@leaf
 def data_flit(unit: Any, burst: Any, stop: Any, out: Any, m: int, u: int, words: Any, src: int) -> int:
     """A CU_DATA flit of a host reaches unit u: the descriptor first, then its data. The last one makes the
     burst whole: it goes to `out`, to be delivered like a unit's. Returns 0, 2 to stop, 3 when it is whole."""
@@ -223,7 +226,7 @@ def data_flit(unit: Any, burst: Any, stop: Any, out: Any, m: int, u: int, words:
     return 3
 
 
-@kernel
+@leaf
 def arrive(ctl: Any, out: Any, m: int, words: Any, node: int, src: int, index: int) -> int:
     """A flit of the agent, int64[5] words, reaches `node`. Returns 0, 1 when its FIFO is full,
     2 to stop, 3 when a burst lies whole in `out`."""
@@ -249,7 +252,7 @@ def arrive(ctl: Any, out: Any, m: int, words: Any, node: int, src: int, index: i
     return halt(ctl.stop, -1 - m, E_FLIT_TYPE, here, kind, 0)
 
 
-@kernel
+@leaf
 def dispatch(ctl: Any, out: Any, m: int) -> int:
     """One flit of mesh m's running program. Returns 0 when it went out, 1 on a stall, else as arrive."""
     run = ctl.run
@@ -274,7 +277,7 @@ def dispatch(ctl: Any, out: Any, m: int) -> int:
     return code
 
 
-@kernel
+@leaf
 def raw(ctl: Any, out: Any, m: int) -> int:
     """The TX_FLIT of mesh m goes out as it is. Its header names both ends. Returns as arrive.
 
@@ -295,7 +298,7 @@ def raw(ctl: Any, out: Any, m: int) -> int:
     return code
 
 
-@kernel
+@leaf
 def address(node_table: Any, unit: Any, stop: Any, head: Any, sender: int) -> Any:
     """The unit that a burst, head int64[10] of an Outbox, is for, or -1 to stop. `sender` is a row of
     Control.unit, or -1 - mesh for an agent."""
@@ -320,7 +323,7 @@ def address(node_table: Any, unit: Any, stop: Any, head: Any, sender: int) -> An
     return u
 
 
-@kernel
+@leaf
 def received(ctl: Any, head: Any, sender: int, u: int, code: int) -> int:
     """What follows a burst that unit u was given: its acknowledgement, its fault, or a stop. Returns 0 or 2.
 

@@ -172,7 +172,7 @@ class System:
                 return self._agent_bytes[mesh, at : at + nbytes].copy()
             if end <= self._engine_limit:
                 if self.control.run[mesh, a.R_BUSY] and offset < reg.COMMANDS:
-                    self._hang()
+                    raise self.hang()
                 return self._engine_bytes[mesh, offset:end].copy()
         raise self._no_such(bus)
 
@@ -342,7 +342,7 @@ class System:
         if code != a.STOP_HANG:
             raise self._fault()
         if len(self.machine.meshes) == 1:
-            self._hang()
+            raise self.hang()
 
     def reset_units(self) -> None:
         """Drop everything under way: FIFOs, bursts, dispatchers, engines, and what units hold but memory.
@@ -408,11 +408,12 @@ class System:
         word = int(self.vectors.word[at]) if 0 <= pc < self.machine.params.imem else None
         return f"{text}, pc {pc}" + (f": {vector_isa.disassemble([word])}" if word is not None else "")
 
-    def _hang(self) -> None:
-        self.parties = self.waits()
+    def hang(self, *first: str) -> Hang:
+        """The machine as it waits now, as an exception; resets the units. `first`: what the host waits for."""
+        self.parties = (*(Party(text) for text in first), *self.waits())
         self.fault_count += 1
         self.reset_units()
-        raise Hang([p.text for p in self.parties])
+        return Hang([p.text for p in self.parties])
 
     def waits(self) -> tuple[Party, ...]:
         """Everybody who cannot proceed now, and what each waits for."""
