@@ -35,6 +35,7 @@ E_VFILL_PENDING = 11  # an L1 word read while an outstanding VFILL targets it: d
 # a node drain to a coordinate without a unit, or a buffer the target does not take: d0 = mesh<<8|y<<4|x, d1 = buffer
 E_NODE = 12
 E_BURST = 13  # two open CU_DATA bursts at one receiver
+E_OUTBOX = 15  # more CU_DATA in one instruction than the outbox holds: d0 = bursts, d1 = granules
 E_FETCH = 14  # a vector program runs past its last word without VHALT: d0 = program words
 
 # Wait reasons of WAITING.
