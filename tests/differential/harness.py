@@ -12,17 +12,22 @@ import numpy as np
 from kohakuaccel.machine import Machine
 from kohakutpu import machines
 from kohakutpu.units import state
+from reference import encode as enc
 from reference.burst import Burst
 from reference.cluster import Cluster
 from reference.errors import Raised, UnitFault, Waits
 from reference.formats import fp22_value
+from reference.machine import Machine as ReferenceMachine
 from reference.memory import Memory
+from reference.recordings import UNIT_REGION, UNITS
 from reference.vector import VectorCore
 
 if TYPE_CHECKING:
     from kohakutpu.units.cluster_state import Clusters
+    from kohakutpu.units.system import System
     from kohakutpu.units.vector_state import Vectors
 
+EXTENT = UNITS + UNIT_REGION * 16 * 6  # bytes that recordings touch: unit regions up to row 5
 MASK64 = (1 << 64) - 1
 
 Outcome = tuple[object, ...]
@@ -149,6 +154,37 @@ def same_cluster(cl: Clusters, u: int, ref: Cluster) -> None:
     assert (reg[cs.PENDING], reg[cs.OUTSTANDING]) == (len(ref.queue), sum(len(w) for _, w in ref.queue))
     assert (reg[cs.SATURATED], reg[cs.NONFINITE]) == (ref.saturated, ref.nonfinite)
     assert reg[cs.RETIRED] == ref.retired
+
+
+def same_machine(system: System, ref: ReferenceMachine, extent: int = EXTENT) -> None:
+    """Memory, units, node status, credits and the engine's verdict."""
+    for mesh, memory in enumerate(ref.memories):
+        same_memory(system.memory, mesh, memory, extent)
+    for u, unit in enumerate(system.machine.units_of("MG")):
+        mine = ref.units[unit.mesh, unit.x, unit.y]
+        assert isinstance(mine, Cluster)
+        same_cluster(system.clusters, u, mine)
+    for u, unit in enumerate(system.machine.units_of("VC")):
+        mine = ref.units[unit.mesh, unit.x, unit.y]
+        assert not isinstance(mine, Cluster)
+        same_vector(system.vectors, u, mine)
+    assert system.upload_nonfinite == ref.upload_nonfinite
+    for mesh in range(len(ref.agents)):
+        for at in (0x60, 0x70, 0x58):
+            assert register(system, mesh, enc.AGENT + at) == register(ref, mesh, enc.AGENT + at)
+        for at in (0x0, 0x10):
+            assert register(system, mesh, at) == register(ref, mesh, at)
+        for yx in range(256):
+            at = enc.AGENT + 0x1000 + 8 * yx
+            got, expect = register(system, mesh, at), register(ref, mesh, at)
+            # The last signal of a node that also receives data depends on who was faster.
+            if (expect >> 56) == 3 or (got >> 56) == 3:
+                got, expect = got & 0xFFFFFF, expect & 0xFFFFFF
+            assert got == expect, f"node {yx:#x} of mesh {mesh}"
+
+
+def register(machine: System | ReferenceMachine, mesh: int, offset: int) -> int:
+    return int.from_bytes(bytes(machine.read(enc.control(mesh, offset), 8)), "little")
 
 
 class Bench:

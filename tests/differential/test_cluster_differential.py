@@ -55,7 +55,7 @@ def play(bench: ClusterBench, seed: int, steps: int = 24) -> None:
     bench.compare()
 
 
-@pytest.mark.parametrize("seed", range(24))
+@pytest.mark.parametrize("seed", range(16))
 def test_random_programs(bench: ClusterBench, seed: int) -> None:
     play(bench, seed)
 
@@ -63,7 +63,7 @@ def test_random_programs(bench: ClusterBench, seed: int) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("block", range(8))
 def test_many_random_programs(bench: ClusterBench, block: int) -> None:
-    for seed in range(1000 + 30 * block, 1030 + 30 * block):
+    for seed in range(1000 + 20 * block, 1020 + 20 * block):
         play(bench, seed, 40)
 
 
@@ -207,3 +207,26 @@ def test_a_half_received_entry_is_not_readable(bench: ClusterBench) -> None:
     assert bench.receive(0, 4 * 100 + 3, words[3:]) == ("taken", "taken")
     agree(bench, enc.gemm(1, 1, 1, aoff=100), "retired")
     bench.compare()
+
+
+def test_emission_at_the_edges_of_fp16(bench: ClusterBench) -> None:
+    """FP22 values around 65504, 65520, the smallest normal half and the ties of subnormals, drained."""
+    memory = Memory(1 << 20)
+    for w in range(8):
+        memory.store(32 * w, 0)
+    bench.reference(memory, "raise")
+    for side in (0, 1):
+        agree(bench, enc.fill(0, 1, side), "retired")
+    agree(bench, enc.gemm(1, 1, 1), "retired")
+    near = [0x13BFE0, 0x13BFF0, 0x13C000, 0x0BC000, 0x0C0000, 0x098000, 0x09C000, 0x094000, 0x0A0000, 0x1FFFFF, 0x4000]
+    codes = [c + d for c in near for d in range(-4, 5) if 0x4000 <= c + d <= 0x1FFFFF and (c + d) >> 14 != 127]
+    codes += [c | 1 << 21 for c in codes] + [0x1FFFFF, 0x3FFFFF]
+    for i in range(0, len(codes), 16):
+        tile = (codes[i : i + 16] + [0] * 16)[:16]
+        # Opened with zeros, so the peer's values are what the tile holds.
+        agree(bench, enc.gemm(1, 1, 1), "retired")
+        assert bench.receive(2, 0, list(subtile_granules(tile))) == ("taken", "taken")
+        assert bench.ref.tile[0] == tile
+        agree(bench, enc.drain(0x20000 + 256 * (i // 16), 1), "retired")
+    bench.compare()
+    assert bench.ref.saturated > 0

@@ -8,52 +8,19 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from differential.harness import same_cluster, same_memory, same_vector
+from differential.harness import register, same_machine, same_memory
 from kohakuaccel.device import Recording
 from kohakuaccel.device.transport import replay
 from kohakuaccel.diagnostics import Fault, Hang
 from kohakutpu import machines
 from kohakutpu.units.system import System
 from reference import encode as enc
-from reference.cluster import Cluster
 from reference.errors import Raised, UnitFault, Waits
 from reference.machine import Machine, MachineFault
 from reference.presets import PRESETS
-from reference.recordings import UNIT_REGION, UNITS, random_recording
+from reference.recordings import random_recording
 
 Writes = list[tuple[int, bytes]]
-EXTENT = UNITS + UNIT_REGION * 16 * 6  # what recordings touch: unit regions up to row 5
-
-
-def same_machine(system: System, ref: Machine) -> None:
-    """Memory, units, node status, credits and the engine's verdict."""
-    for mesh, memory in enumerate(ref.memories):
-        same_memory(system.memory, mesh, memory, EXTENT)
-    for u, unit in enumerate(system.machine.units_of("MG")):
-        mine = ref.units[unit.mesh, unit.x, unit.y]
-        assert isinstance(mine, Cluster)
-        same_cluster(system.clusters, u, mine)
-    for u, unit in enumerate(system.machine.units_of("VC")):
-        mine = ref.units[unit.mesh, unit.x, unit.y]
-        assert not isinstance(mine, Cluster)
-        same_vector(system.vectors, u, mine)
-    assert system.upload_nonfinite == ref.upload_nonfinite
-    for mesh in range(len(ref.agents)):
-        for at in (0x60, 0x70, 0x58):
-            assert register(system, mesh, enc.AGENT + at) == register(ref, mesh, enc.AGENT + at)
-        for at in (0x0, 0x10):
-            assert register(system, mesh, at) == register(ref, mesh, at)
-        for yx in range(256):
-            at = enc.AGENT + 0x1000 + 8 * yx
-            got, expect = register(system, mesh, at), register(ref, mesh, at)
-            # The last signal of a node that also receives data depends on who was faster.
-            if (expect >> 56) == 3 or (got >> 56) == 3:
-                got, expect = got & 0xFFFFFF, expect & 0xFFFFFF
-            assert got == expect, f"node {yx:#x} of mesh {mesh}"
-
-
-def register(machine: System | Machine, mesh: int, offset: int) -> int:
-    return int.from_bytes(bytes(machine.read(enc.control(mesh, offset), 8)), "little")
 
 
 def play(name: str, seed: int) -> None:
@@ -66,7 +33,7 @@ def play(name: str, seed: int) -> None:
 
 
 @pytest.mark.parametrize("name", PRESETS)
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", range(2))
 def test_random_recordings(name: str, seed: int) -> None:
     play(name, seed)
 
@@ -74,7 +41,7 @@ def test_random_recordings(name: str, seed: int) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("name", PRESETS)
 def test_many_random_recordings(name: str) -> None:
-    for seed in range(1000, 1025):
+    for seed in range(1000, 1015):
         play(name, seed)
 
 

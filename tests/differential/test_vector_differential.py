@@ -35,7 +35,7 @@ def play(bench: VectorBench, seed: int) -> None:
     bench.compare()
 
 
-@pytest.mark.parametrize("seed", range(40))
+@pytest.mark.parametrize("seed", range(25))
 def test_random_programs(bench: VectorBench, seed: int) -> None:
     play(bench, seed)
 
@@ -55,7 +55,7 @@ def sweep(bench: VectorBench, seed: int) -> None:
         bench.compare()
 
 
-@pytest.mark.parametrize("seed", range(30))
+@pytest.mark.parametrize("seed", range(15))
 def test_hard_operands(bench: VectorBench, seed: int) -> None:
     sweep(bench, seed)
 
@@ -109,9 +109,11 @@ def test_many_random_programs(bench: VectorBench, block: int) -> None:
 def agree(bench: VectorBench, words: list[int], *what: object, **descs: tuple[int, list[tuple[int, int]]]) -> None:
     """Load and run `words` on both; both say `what` to the RUN, and hold the same afterwards."""
     program = enc.vector_program([*words, enc.VHALT], 0, {int(k[1]): v for k, v in descs.items()})
-    for payload in program:
+    for payload in program[:-1]:
         expect, got = bench.step(payload)
         assert got == expect
+    expect, got = bench.step(program[-1])
+    assert got == expect
     assert expect[: len(what)] == what
 
 
