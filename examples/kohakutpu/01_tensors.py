@@ -34,7 +34,12 @@ def main() -> None:
     error = relative_error(z.numpy(), X.astype(np.float64) * 1.5)
     print(f"x + x * 0.5: relative error {error:.1e} (the final rounding to FP16)")
     print(f"\nsoftmax rows sum to {y.softmax().numpy().astype(np.float64).sum(axis=-1)[:3]}")
-    print(f"\n{ktpu.stats()}")
+
+    cost = ktpu.stats()
+    instructions = sum(cost["flits"].values())
+    print(f"\ncost: {instructions} instructions in {cost['dispatches']} dispatches and {cost['rounds']} rounds,")
+    print(f"  {cost['bytes_to_device']} bytes to the device, {cost['bytes_from_device']} back,")
+    print(f"  {cost['relayouts']} relayout through the host, {cost['saturations']} saturated values")
 
 
 if __name__ == "__main__":
