@@ -33,6 +33,17 @@ _OP_SHIFT = np.uint64(cluster.CLUSTER.position("op")[0] - 192)
 _MASK = reg.poll_node(0)[1]
 
 
+def _bits(**fields: int) -> NDArray[np.uint64]:
+    """uint64[4]: these fields' bits of a cluster payload, everything else 0."""
+    word = sum(cluster.CLUSTER[name].put(value) for name, value in fields.items())
+    return np.frombuffer(word.to_bytes(32, "little"), np.uint64)
+
+
+# A DRAIN to a node that asks for acknowledgement: these bits hold these values.
+_NODE_DRAIN = _bits(op=15, dnode=1, dflags=1)
+_NODE_DRAIN_IS = _bits(op=cluster.DRAIN, dnode=1, dflags=1)
+
+
 @dataclass(frozen=True, slots=True)
 class Window:
     """Instructions start .. start + count - 1 of `program` (its number in the stage), staged from slot `base`."""
@@ -99,11 +110,13 @@ def drain_acks(machine: Machine, program: EncodedProgram) -> dict[Unit, NDArray[
 
     One per burst of 8 granules with dflags[0] and an agent's coordinate as acknowledgement target (datasheet 5.4).
     """
-    rows = cluster.CLUSTER.decode_table(program.payloads)
+    at = np.flatnonzero((program.payloads & _NODE_DRAIN == _NODE_DRAIN_IS).all(axis=1))
+    if not len(at):
+        return {}
+    rows = cluster.CLUSTER.decode_table(program.payloads[at])
     column = {name: rows[:, cluster.CLUSTER.column(name)] for name in cluster.CLUSTER.names}
-    asked = (column["op"] == cluster.DRAIN) & (column["dnode"] == 1) & (column["dflags"] & 1 == 1)
     acks: dict[Unit, NDArray[np.int64]] = {}
-    for i in np.flatnonzero(asked).tolist():
+    for i, position in enumerate(at.tolist()):
         final = int(column["dfin"][i])
         mesh = int(column["dmesh"][i]) if final else program.unit.mesh
         x, y = (final & 15, final >> 4) if final else (int(column["dst_x"][i]), int(column["dst_y"][i]))
@@ -111,14 +124,16 @@ def drain_acks(machine: Machine, program: EncodedProgram) -> dict[Unit, NDArray[
         if receiver is None:
             raise Refusal(
                 "a node drain goes to a unit",
-                where=f"{program.unit.name}, instruction {i} ({cluster.text(rows[i])})",
+                where=f"{program.unit.name}, instruction {position} ({cluster.text(rows[i])})",
                 got=f"({x},{y}) of mesh {mesh}",
             )
         agent = machine.meshes[mesh]
         if (int(column["dack_x"][i]), int(column["dack_y"][i])) != (agent.agent_x, agent.agent_y):
             continue
         granules = int(column["n"][i]) * (2 if int(column["dbuf"][i]) == flit.BUF_MG_TILE else 1)
-        acks.setdefault(receiver, np.zeros(len(program), np.int64))[i] = -(-granules // machine.params.drain_burst)
+        acks.setdefault(receiver, np.zeros(len(program), np.int64))[position] = -(
+            -granules // machine.params.drain_burst
+        )
     return acks
 
 
@@ -169,6 +184,7 @@ class Loader:
         self.machine = machine
         self.limits = limits or Limits.of(machine)
         self._key = ("kohakutpu.rounds", machine.fingerprint, self.limits)
+        self._registers = np.array([reg.PROG_DST, reg.PROG_BASE, reg.PROG_LEN, reg.PROG_KICK], np.uint64)
         if self.limits.credit < 2 or self.limits.commands < 8 or self.limits.flits < 1:
             raise Refusal("a round holds at least one program", where=f"machine {machine.name}", got=self.limits)
 
@@ -305,25 +321,26 @@ class Loader:
     ) -> tuple[NDArray[np.uint64], NDArray[np.int64]]:
         """The command list of a round: programs int64[P, 3] = destination, first slot, flits."""
         n, window = len(programs), reg.agent_bus(mesh, 0)
-        kick = np.zeros((n, 5, 4), np.uint64)
+        commands = np.zeros((1 + 5 * n + len(nodes) + 1, 4), np.uint64)
+        keep = np.ones(len(commands), np.bool_)
+        commands[0, :3] = reg.WRITE, window + reg.PROG_CRED, self.limits.credit
+        keep[0] = n > 0
+        kick = commands[1 : 1 + 5 * n].reshape(n, 5, 4)
         kick[:, 0] = reg.POLL, window + reg.PROG_STAT, 0, 1
         kick[:, 1:, 0] = reg.WRITE
-        kick[:, 1:, 1] = [window + r for r in (reg.PROG_DST, reg.PROG_BASE, reg.PROG_LEN, reg.PROG_KICK)]
+        kick[:, 1:, 1] = self._registers + np.uint64(window)
         kick[:, 1:4, 2] = programs
         kick[:, 4, 2] = 1
         # The shadow rule: a register that the hardware only reads keeps its value; the shadow starts empty.
-        keep = np.ones((n, 5), np.bool_)
-        keep[1:, 1:4] = programs[1:] != programs[:-1]
-        head = np.array([[reg.WRITE, window + reg.PROG_CRED, self.limits.credit, 0]], np.uint64)
-        awaits = np.zeros((len(nodes), 4), np.uint64)
+        keep[1 : 1 + 5 * n].reshape(n, 5)[1:, 1:4] = programs[1:] != programs[:-1]
+        awaits = commands[1 + 5 * n : -1]
         awaits[:, 0] = reg.POLL
-        awaits[:, 1] = (window + reg.NODE_STATUS + 8 * nodes).astype(np.uint64)
-        awaits[:, 2] = (counts << 8 | 1).astype(np.uint64)
+        awaits[:, 1] = window + reg.NODE_STATUS + 8 * nodes
+        awaits[:, 2] = counts << 8 | 1
         awaits[:, 3] = _MASK
-        done = np.array([[reg.DONE, 0, 0, 0]], np.uint64)
-        kicks = kick[keep]
-        commands = np.concatenate([head, kicks, awaits, done] if n else [awaits, done])
-        first = (1 + len(kicks)) if n else 0
+        commands[-1, 0] = reg.DONE
+        commands = commands[keep]
+        first = len(commands) - 1 - len(nodes)
         return commands, np.arange(first, first + len(nodes))
 
 
