@@ -86,7 +86,6 @@ class Unit:
 
         values = value22(np.asarray(codes, np.int64).ravel())
         self.cl.tile[self.u, : values.size] = values
-        self.cl.bound[self.u] = np.abs(values).max(initial=0)
         self.cl.reg[self.u, [cs.OPEN_GM, cs.OPEN_GN, cs.OPEN_COUNT]] = gm, gn, gm * gn
 
     def tile(self, n: int) -> Ints:
@@ -160,7 +159,8 @@ def add22(a: Ints, b: Ints) -> Ints:
     eh, gap = np.maximum(ea, eb), np.abs(ea - eb)
     near = gap <= 40
     shift = np.where(near, gap, 40)
-    return rnd22((mh << shift) + np.where(near, ml, np.where(ml > 0, 1, np.where(ml < 0, -1, 0))), eh - shift)
+    small: Ints = np.where(near, ml, np.sign(ml)).astype(np.int64)
+    return rnd22((mh << shift) + small, eh - shift)
 
 
 def gemm22(a: Any, sa: Any, b: Any, sb: Any, nk: int, tile: Ints | None = None) -> Ints:

@@ -246,6 +246,16 @@ def test_drain_refusals(unit: Unit, fields: dict[str, int], code: int, details: 
     assert unit.out.count.tolist() == [0, 0]
 
 
+def test_bursts_are_judged_one_by_one(unit: Unit) -> None:
+    """Words 0..7 end 32 bytes before the page does; words 8.. start before it and cross."""
+    assert unit.gemm(3, 5, 1) == s.RETIRED
+    assert unit.drain(9, addr=0x1000 - 288) == s.RETIRED
+    assert unit.drain(10, addr=0x1000 - 288) == s.RAISED
+    assert unit.told()[:2] == [s.E_PAGE, 0x1000 - 32]
+    assert unit.drain(7, addr=0x1000 - 224) == s.RETIRED
+    assert unit.drain(8, addr=0x1000 - 224) == s.RAISED
+
+
 def test_what_a_sweep_hands_out_cannot_go_to_a_tile(unit: Unit) -> None:
     fields = {"dnode": 1, "dst_x": MG[0], "dst_y": MG[1], "dbuf": 2}
     assert unit.gemm(2, 2, 2, emit=1, **fields) == s.RETIRED

@@ -152,7 +152,8 @@ def adversarial(rng: np.random.Generator, p: Ints) -> Ints:
             np.zeros(n, np.int64),
         ],
     )
-    return np.where(codes >> 14 & 127, codes, 0)  # zero is written as 000000 only
+    field = codes >> 14 & 127  # a tile holds one zero and one pattern of exponent 127
+    return np.where(field == 0, 0, np.where(field == 127, codes | 0x3FFF, codes))
 
 
 def check_additions(unit: Unit, seed: int, extreme: bool) -> None:

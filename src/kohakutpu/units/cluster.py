@@ -73,7 +73,7 @@ from kohakutpu.units.cluster_state import (
     reset_clusters,
 )
 from kohakutpu.units.cluster_state import RETIRED as RETIRED_COUNT
-from kohakutpu.units.cluster_sweep import add_peer, emit, open_or_add, sweep
+from kohakutpu.units.cluster_sweep import add_peer, emit, sweep
 from kohakutpu.units.memory import POLICY_RAISE, access, fail, quantise_entries, unpack_entries
 from kohakutpu.units.state import (
     E_FIELD,
@@ -222,7 +222,9 @@ def _gemm(cl: Clusters, reg: NDArray[np.int64], u: int, row: NDArray[np.int64], 
     ):
         return RAISED
     tile = cl.tile[u]
-    near = open_or_add(tile, subtiles, acc, nk, cl.bound, u)
+    if acc == 0:
+        for i in range(16 * subtiles):
+            tile[i] = np.float32(0)  # 0 + p is p: LOAD and ADD are one path
     sweep(
         cl.q8[u, 0],
         cl.scale[u, 0],
@@ -235,7 +237,6 @@ def _gemm(cl: Clusters, reg: NDArray[np.int64], u: int, row: NDArray[np.int64], 
         nk,
         first_a,
         first_b,
-        near,
     )
     reg[OPEN_GM], reg[OPEN_GN] = gm, gn
     reg[OPEN_COUNT] = max(reg[OPEN_COUNT], subtiles)
@@ -298,7 +299,7 @@ def cluster_receive(cl: Clusters, u: int, buf: int, offset: int, data: NDArray[n
         if offset + n > 2 * reg[OPEN_COUNT]:
             return E_TILE_UNOPENED
         for i in range(0, n, 2):
-            cl.bound[u] = max(cl.bound[u], add_peer(cl.tile[u], (offset + i) // 2, data, i))
+            add_peer(cl.tile[u], (offset + i) // 2, data, i)
         return 0
     if buf != BUF_L1_A and buf != BUF_L1_B:
         return FAULT_CUDATA

@@ -24,9 +24,6 @@ COLUMNS = WIDTH * VECTORS  # columns of one block
 BLOCK = COLUMNS // LANES  # sub-tiles of one block
 UNROLL = 8  # k steps per trip of the inner loop
 
-SATURATED = (2.0 - 2.0**-14) * 2.0**64  # the value of FP22 7F:3FFF
-OVERFLOW = 2.0**64
-
 F32, F64 = ir.FloatType(), ir.DoubleType()
 I8, I32, I64 = ir.IntType(8), ir.IntType(32), ir.IntType(64)
 V32, V64 = ir.VectorType(F32, WIDTH), ir.VectorType(F64, WIDTH)
@@ -109,14 +106,18 @@ def _partial(b: Any, dot: Value, scale: Value) -> Value:
 
 
 def _add(b: Any, tile: Value, partial: Value) -> Value:
-    """tile + partial rounded to 15 significant bits, float64, before saturation.
+    """rnd22(tile + partial) in float64.
 
     Both terms have at most 15 significant bits. If their exponents differ by at most 37, the sum spans at most
     15 + 37 + 1 = 53 bits and is exact in float64. If they differ by more, the smaller term is below 2^-22 of the
     larger one's 15-bit ulp, and the larger one lies on the 15-bit grid, at least a quarter ulp from any midpoint:
     the exact sum and float64's rounded one both stay within 2^-21 ulp of it and round back to it. Then nearest
-    even as in `_partial`, with C = 1.5 * 2^(e+38). FP22's lower end is out of reach here: a partial is zero or a
-    multiple of 2^-46 of at least 2^-40, and a tile value that almost cancels it has an ulp of at least 2^-55.
+    even as in `_partial`, with C = 1.5 * 2^(e+38).
+
+    Neither end of FP22 needs a select. |partial| < 2^41, so below 2^57 the sum stays below 2^58, and from there
+    on, saturated values included, the partial is under a quarter ulp and the tile keeps its value. A partial is
+    zero or a multiple of 2^-46 of at least 2^-40, and a tile value that almost cancels it has an ulp of at least
+    2^-55, so a sum is zero or stays above 2^-62 (a tile value already is).
     """
     total = b.fadd(tile, partial)
     bits = b.and_(b.bitcast(total, VI64), _splat_const(VI64, 0x7FF0000000000000))
@@ -124,20 +125,13 @@ def _add(b: Any, tile: Value, partial: Value) -> Value:
     return b.fsub(b.fadd(total, magic), magic)
 
 
-def _saturate(b: Any, x: Value) -> Value:
-    over = b.fcmp_ordered(">=", _call(b, "fabs", [x]), _splat_const(V64, OVERFLOW))
-    return b.select(over, _call(b, "copysign", [_splat_const(V64, SATURATED), x]), x)
-
-
-def _emit_block(b: Any, a: Value, ascale: Value, bp: Value, bscale: Value, tile: Value, nk: Value, near: Value) -> None:
+def _emit_block(b: Any, a: Value, ascale: Value, bp: Value, bscale: Value, tile: Value, nk: Value) -> None:
     """The whole block: for every K block, 4 x COLUMNS dots, partials and adds; the tile stays in registers."""
     count = LANES * VECTORS
     sub = [_load(b, tile, I64(SUBTILE * h), ir.VectorType(F32, SUBTILE)) for h in range(BLOCK)]
     start = [b.fpext(row, V64) for row in _regroup(b, sub)]
     entry, fn = b.block, b.function
-    outer, inner, after, clamp, close, done = (
-        fn.append_basic_block(f"sweep.{name}") for name in ("kb", "k", "round", "clamp", "next", "done")
-    )
+    outer, inner, after, done = (fn.append_basic_block(f"sweep.{x}") for x in ("kb", "k", "add", "done"))
     b.branch(outer)
 
     b.position_at_end(outer)
@@ -181,27 +175,14 @@ def _emit_block(b: Any, a: Value, ascale: Value, bp: Value, bscale: Value, tile:
             both = b.fmul(scale, _load(b, bs_at, I64(v * WIDTH), V32))  # at most 8 bits: exact
             at = i * VECTORS + v
             rounded.append(_add(b, tiles[at], b.fpext(_partial(b, sums[at], both), V64)))
-    b.cbranch(b.icmp_signed("!=", near, I64(0)), clamp, close)
-
-    b.position_at_end(clamp)
-    clamped = [_saturate(b, x) for x in rounded]
-    b.branch(close)
-
-    b.position_at_end(close)
-    final: list[Value] = []
-    for plain, cut in zip(rounded, clamped):
-        phi = b.phi(V64)
-        phi.add_incoming(plain, after)
-        phi.add_incoming(cut, clamp)
-        final.append(phi)
     kb_next = b.add(kb, I64(1))
-    kb.add_incoming(kb_next, close)
-    for phi, value in zip(tiles, final):
-        phi.add_incoming(value, close)
+    kb.add_incoming(kb_next, after)
+    for phi, value in zip(tiles, rounded):
+        phi.add_incoming(value, after)
     b.cbranch(b.icmp_signed("<", kb_next, nk), outer, done)
 
     b.position_at_end(done)
-    _store_rows(b, tile, [b.fptrunc(x, V32) for x in final])
+    _store_rows(b, tile, [b.fptrunc(x, V32) for x in rounded])
 
 
 def _emit_columns(b: Any, image: Value, stride: Value, last: Value, panel: Value) -> None:
@@ -256,23 +237,22 @@ def _pack_columns(typingctx: Any, image: Any, at: Any, stride: Any, count: Any, 
 
 
 def _sweep_block(
-    typingctx: Any, panel: Any, a: Any, ascale: Any, b: Any, bscale: Any, tile: Any, at: Any, nk: Any, near: Any
+    typingctx: Any, panel: Any, a: Any, ascale: Any, b: Any, bscale: Any, tile: Any, at: Any, nk: Any
 ) -> Any:
-    """sweep_block(panel, a, ascale, b, bscale, tile, at, nk, near): one A group against BLOCK B groups.
+    """sweep_block(panel, a, ascale, b, bscale, tile, at, nk): one A group against BLOCK B groups.
 
     Positions in panel (float32): a of [nk][4][32] elements, ascale of [nk][4] scales, b of [nk][32][COLUMNS],
     bscale of [nk][COLUMNS]. tile[at:] are BLOCK sub-tiles of 16, updated in place by
-    tile = rnd22(tile + rnd22(dot * ascale * bscale)) for each K block in order. `near` = 0 promises that no sum
-    reaches 2^64.
+    tile = rnd22(tile + rnd22(dot * ascale * bscale)) for each K block in order.
     """
     vec, num = types.Array(types.float32, 1, "C"), types.int64
-    signature = types.void(vec, num, num, num, num, vec, num, num, num)
+    signature = types.void(vec, num, num, num, num, vec, num, num)
 
     def generate(context: Any, builder: Any, sig: Any, args: Any) -> Any:
         base = _data(context, builder, sig, args, 0)
         a_at, as_at, b_at, bs_at = (builder.gep(base, [args[i]]) for i in range(1, 5))
         tile_at = builder.gep(_data(context, builder, sig, args, 5), [args[6]])
-        _emit_block(builder, a_at, as_at, b_at, bs_at, tile_at, args[7], args[8])
+        _emit_block(builder, a_at, as_at, b_at, bs_at, tile_at, args[7])
         return context.get_dummy_value()
 
     return signature, generate

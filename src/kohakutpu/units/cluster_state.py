@@ -144,7 +144,7 @@ class Clusters(NamedTuple):
     256*mesh + 16*y + x. L1, per side (0 A, 1 B), entry = 256 * bank + offset: q8 and q64 are two views of the
     int8 images ([lane][k] for A, [k][lane] for B), `scale` the stored bytes, `valid` 1 where FILL or CU_DATA
     put an entry. parts: words 0..2 of entries still arriving; the place of word 3 holds the mask of those there.
-    tile: FP22 values as float32, sub-tile t, element (i, j) at 16t + 4i + j. bound: no |tile value| exceeds it.
+    tile: FP22 values as float32, sub-tile t, element (i, j) at 16t + 4i + j.
     queue: FP16 sub-tiles handed out and not drained; pending: one record (sub-tiles, then the destination
     columns) per emitting GEMM not drained, a ring. The rest is scratch shared by all clusters.
     """
@@ -158,7 +158,6 @@ class Clusters(NamedTuple):
     valid: NDArray[np.uint8]  # [u, side, entries]
     parts: NDArray[np.uint64]  # [u, side, 16 * entries]
     tile: NDArray[np.float32]  # [u, 16 * tiles]
-    bound: NDArray[np.float64]  # [u]
     queue: NDArray[np.uint16]  # [u, 16 * (112 + tiles)]
     pending: NDArray[np.int64]  # [u, records, 11]
     panel: NDArray[np.float32]  # [PANEL_SIZE]
@@ -243,7 +242,6 @@ def make_clusters(machine: Machine) -> Clusters:
         valid=np.zeros((n, 2, entries), np.uint8),
         parts=np.zeros((n, 2, 16 * entries), np.uint64),
         tile=np.zeros((n, 16 * tiles), np.float32),
-        bound=np.zeros(n, np.float64),
         queue=np.zeros((n, 16 * (outstanding + tiles)), np.uint16),
         pending=np.zeros((n, outstanding + 2, 11), np.int64),
         panel=np.zeros(PANEL_SIZE, np.float32),
@@ -258,5 +256,4 @@ def reset_clusters(cl: Clusters) -> None:
     validity); counters, unit-local time and DRAM stay."""
     cl.valid[...] = 0
     cl.parts[...] = 0
-    cl.bound[...] = 0
     cl.reg[:, LIVE : QUEUE_FIRST + 1] = 0

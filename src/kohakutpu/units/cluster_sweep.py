@@ -12,7 +12,7 @@ import numpy as np
 
 from kohakuaccel.jit import kernel, separate
 from kohakuaccel.numerics.kernels import emit_fp16, rne
-from kohakutpu.units.cluster_array import BLOCK, COLUMNS, OVERFLOW, SATURATED, pack_columns, sweep_block
+from kohakutpu.units.cluster_array import BLOCK, COLUMNS, pack_columns, sweep_block
 from kohakutpu.units.cluster_state import A_PANEL, A_SCALE, B_PANEL, B_SCALE, EDGE
 
 if TYPE_CHECKING:
@@ -21,15 +21,13 @@ if TYPE_CHECKING:
 # m8 * 2^(E - 23) of every scale byte: the product of two of them is the m8a*m8b*2^(Ea+Eb-46) of 2.4, exactly.
 SCALE = np.array([(8 + (s & 7)) * 2.0 ** ((s >> 3) - 23) for s in range(256)], np.float32)
 
-# |partial| < 2^41. One add moves a tile value by at most |p| + ulp/2, and not at all unless |p| reaches half an
-# ulp of it, so by at most 3|p| < 2^43.
-STEP_BOUND = 2.0**43
+OVERFLOW = 2.0**64  # FP22 saturates from here
+SATURATED = (2.0 - 2.0**-14) * OVERFLOW
 SMALLEST = 2.0**-62  # FP22 with b = 1; below it b <= 0 and the value is zero
 
 
 @separate(
-    "void(int8[::1], uint8[::1], int8[::1], uint8[::1], float32[::1], float32[::1], "
-    "int64, int64, int64, int64, int64, int64)"
+    "void(int8[::1], uint8[::1], int8[::1], uint8[::1], float32[::1], float32[::1], int64, int64, int64, int64, int64)"
 )
 def sweep(
     image_a: NDArray[np.int8],
@@ -43,12 +41,8 @@ def sweep(
     nk: int,
     first_a: int,
     first_b: int,
-    near: int,
 ) -> None:
-    """tile += A x B for gm x gn sub-tiles over nk K blocks, from L1 entries first_a.. and first_b.. (5.3).
-
-    `near` = 0 promises that no sum reaches 2^64.
-    """
+    """tile += A x B for gm x gn sub-tiles over nk K blocks, from L1 entries first_a.. and first_b.. (5.3)."""
     left, elements = panel[A_PANEL:A_SCALE], image_a[first_a * 128 : (first_a + gm * nk) * 128]
     for i in range(elements.size):
         left[i] = np.float32(elements[i])
@@ -68,27 +62,13 @@ def sweep(
             at = 16 * (g * gn + start)
             a, a_scale = A_PANEL + g * nk * 128, A_SCALE + g * nk * 4
             if count == BLOCK:
-                sweep_block(panel, a, a_scale, B_PANEL, B_SCALE, tile, at, nk, near)
+                sweep_block(panel, a, a_scale, B_PANEL, B_SCALE, tile, at, nk)
             else:
                 for i in range(16 * count):
                     edge[i] = tile[at + i]
-                sweep_block(panel, a, a_scale, B_PANEL, B_SCALE, edge, 0, nk, near)
+                sweep_block(panel, a, a_scale, B_PANEL, B_SCALE, edge, 0, nk)
                 for i in range(16 * count):
                     tile[at + i] = edge[i]
-
-
-@kernel
-def open_or_add(tile: NDArray[np.float32], count: int, acc: int, nk: int, bound: NDArray[np.float64], u: int) -> int:
-    """Prepare `count` sub-tiles for a sweep of nk blocks and keep the bound; returns `near` for `sweep`.
-
-    Opening (acc = 0) zeroes the sub-tiles: 0 + p is p, so LOAD and ADD are one path.
-    """
-    if acc == 0:
-        for i in range(16 * count):
-            tile[i] = np.float32(0)
-        bound[u] = 0.0
-    bound[u] += nk * STEP_BOUND
-    return int(bound[u] >= OVERFLOW)
 
 
 @separate("int64(float32[::1], int64, uint16[::1], int64)")
@@ -134,14 +114,13 @@ def pack_fp22(tile: NDArray[np.float32], at: int, out: NDArray[np.uint64], row: 
             out[row + word // 4, word % 4] |= np.uint64(code >> np.uint64(64 - shift))
 
 
-@separate("float64(float32[::1], int64, uint64[:,::1], int64)")
-def add_peer(tile: NDArray[np.float32], t: int, data: NDArray[np.uint64], row: int) -> float:
+@separate("void(float32[::1], int64, uint64[:,::1], int64)")
+def add_peer(tile: NDArray[np.float32], t: int, data: NDArray[np.uint64], row: int) -> None:
     """tile[t] = rnd22(tile[t] + value) of the FP22 sub-tile in granules data[row:row+2] (5.4).
 
-    Returns the largest magnitude written. Both terms have 15 significant bits, so the float64 sum and one
-    rounding to 15 bits are exact (the proof is at cluster_array._add); then both ends of 2.4.
+    Both terms have 15 significant bits, so the float64 sum rounded once more to 15 bits is the exact sum rounded
+    once (the proof is at cluster_array._add); then both ends of 2.4.
     """
-    largest = 0.0
     for e in range(16):
         word, shift = (22 * e) // 64, (22 * e) % 64
         code = np.uint64(data[row + word // 4, word % 4] >> np.uint64(shift))
@@ -154,5 +133,3 @@ def add_peer(tile: NDArray[np.float32], t: int, data: NDArray[np.uint64], row: i
         elif abs(x) < SMALLEST:
             x = 0.0
         tile[16 * t + e] = np.float32(x)
-        largest = max(largest, abs(x))
-    return largest
