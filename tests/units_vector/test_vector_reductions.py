@@ -108,6 +108,11 @@ def test_a_sum_of_minus_zeros_is_plus_zero(core: Core) -> None:
     assert run(core, "MAX", [0x800000] * 128, [0] * 128) == 0x800000
 
 
+def test_all_16_partials_start_at_plus_zero(core: Core) -> None:
+    """16 beats of products that are all -0: only the +0 that each partial starts from makes the sum +0."""
+    assert run(core, "DOT", [0x800000] * 128, [0x3F8000] * 128) == 0
+
+
 def test_expsum_may_write_its_source(core: Core) -> None:
     core.set_v(0, STEPS)
     core.ok("VSETMODE TREE\nVRED S2,v0,EXPSUM->v0\nVSETMODE FLAT")

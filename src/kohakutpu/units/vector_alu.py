@@ -60,7 +60,8 @@ _TABLE = TABLE.astype(np.float32)
 _FLOOR = 1.5 * 2.0**52  # adding and subtracting it rounds |x| < 2^51 to an integer
 _EPS = 2.0**-17
 _WEIGHT = 2.0**-20  # of F
-_FORCED = 2.0**20  # F of inv at a power of two; for the other functions the rule follows from C0 (2.9)
+# 2.9 forces F at the start of an octave. No code does: for exp2, log2 and rsqrt C0 gives that very F, and inv's
+# C0 = 2^20 - 1 rounds to the word of 2^20.
 
 
 @leaf
@@ -150,9 +151,7 @@ def seed(op: int, real: NDArray[np.float32], bits: NDArray[np.uint32], a: int, t
             x = real[a, i]
             size = bits[a, i] & ~SIGN
             e = np.int32(size >> np.uint32(23))
-            f = _poly(real, bits, s, i)
-            f = f if (size & ~INF) != ZERO else _FORCED
-            y = f * _power(np.int32(107) - e)
+            y = _poly(real, bits, s, i) * _power(np.int32(107) - e)
             y = y if size != ZERO else np.inf
             y = y if size < INF else (0.0 if size == INF else np.nan)
             bits[t, i] = finish(-y if (bits[a, i] & SIGN) != ZERO else y)

@@ -14,10 +14,10 @@ from kohakuaccel.jit import leaf, separate
 from kohakuaccel.numerics.kernels import e8m15_from_fp16, e8m15_from_fp32, fp16_from_e8m15, fp32_from_e8m15
 from kohakutpu.isa.vector import DTYPE, NODE_RECORD
 from kohakutpu.units.state import (
-    E_OUTBOX,
     E_ADDRESS,
     E_L1_RANGE,
     E_L1_UNWRITTEN,
+    E_OUTBOX,
     E_UNWRITTEN,
     E_VFILL_PENDING,
     WORD,
