@@ -8,6 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from . import formats as fp
+from . import functions as fn
 from .burst import Burst
 from .errors import Raised, UnitFault
 from .formats import bits, signed
@@ -53,7 +54,7 @@ def alu(op: int, a: int, b: int, c: int) -> int:
     if op in COMPARES:
         test = {VCMPLT: fp.less8(a, b), VCMPGT: fp.less8(b, a), VCMPEQ: fp.equal8(a, b)}[op]
         return fp.ONE if test else 0
-    return {VEXP2: fp.exp2, VLOG2: fp.log2, VINV: fp.inv, VRSQRT: fp.rsqrt}[op](a)
+    return {VEXP2: fn.exp2, VLOG2: fn.log2, VINV: fn.inv, VRSQRT: fn.rsqrt}[op](a)
 
 
 @dataclass
@@ -294,7 +295,7 @@ class VectorCore:
             raise UnitFault(F_REDVL)
         if self.mode != TREE:
             raise UnitFault(F_OPCODE)
-        self.s[sd], exponentials = fp.reduce8(KINDS[kind], self.v[va][: self.vl], self.v[vb][: self.vl])
+        self.s[sd], exponentials = fn.reduce8(KINDS[kind], self.v[va][: self.vl], self.v[vb][: self.vl])
         if exponentials:
             self.v[vb][: self.vl] = exponentials
 
