@@ -5,6 +5,8 @@ The same bytes go to both buses; afterwards memory, every unit, node status and 
 
 from __future__ import annotations
 
+from random import Random
+
 import numpy as np
 import pytest
 
@@ -15,7 +17,9 @@ from kohakuaccel.diagnostics import Fault, Hang
 from kohakutpu import machines
 from kohakutpu.units.system import System
 from reference import encode as enc
+from reference.cluster import Cluster
 from reference.errors import Raised, UnitFault, Waits
+from reference.generate import packed_words
 from reference.machine import Machine, MachineFault
 from reference.presets import PRESETS
 from reference.recordings import random_recording
@@ -188,6 +192,39 @@ def test_control_flits() -> None:
                 send(machine, 0x1C0, 1)
                 assert register(machine, 0, enc.AGENT + 0x1C8) >> 16 & 1 == 1
             assert answers[0] == answers[1], f"index {index} of ({x},{y})"
+
+
+@pytest.mark.parametrize("ack", [(0, 0), (0, 1), (2, 2)])
+def test_data_from_staging(ack: tuple[int, int]) -> None:
+    """The dispatcher passes CU_DATA through: L1 words for a core, a packed entry for a cluster, no credits."""
+    rng = Random(11)
+    host = enc.Host()
+    bursts = [((1, 0), 0, 509, [rng.getrandbits(256) for _ in range(3)]), ((1, 1), 1, 40, packed_words(rng))]
+    staged: list[int] = []
+    commands: list[tuple[int, int, int, int]] = [(1, enc.AGENT + 0x60, 0, 0)]
+    for xy, buf, offset, words in bursts:
+        slot = len(staged) // 5
+        staged += enc.stage_flit(enc.data_descriptor(buf, offset, len(words), 1, ack), 0, False, kind=8)
+        for i, word in enumerate(words):
+            staged += enc.stage_flit(word, 0, i == len(words) - 1, kind=8)
+        values = ((0x40, xy[1] << 4 | xy[0]), (0x68, slot), (0x48, len(words) + 1), (0x50, 1))
+        commands.append((2, enc.AGENT + 0x58, 0, 1))
+        commands += [(1, enc.AGENT + at, value, 0) for at, value in values]
+        if ack != (2, 2):
+            commands.append((2, enc.AGENT + 0x1000 + 8 * values[0][1], 1 << 8 | 1, 0x00FFFF01))
+    commands.append((3, 0, 0x77, 0))
+    host.writes.append((enc.AGENT + 0x2000, enc.quads(staged)))
+    host.writes.append((0x1000, enc.quads([v for command in commands for v in command])))
+    host.writes.append((0, enc.quads([1])))
+    ref, system = Machine(PRESETS["ship_3x2"]), System(machines.load("ship_3x2"))
+    ref.replay(host.writes)
+    replay(host.writes, system)
+    same_machine(system, ref)
+    core, cluster = ref.units[0, 1, 0], ref.units[0, 1, 1]
+    assert not isinstance(core, Cluster)
+    assert isinstance(cluster, Cluster)
+    assert core.l1[509:] == bursts[0][3]
+    assert list(cluster.l1[1]) == [10]
 
 
 def send(machine: System | Machine, offset: int, value: int) -> None:

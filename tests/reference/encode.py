@@ -191,10 +191,15 @@ def quads(values: Sequence[int]) -> bytes:
     return b"".join(v.to_bytes(8, "little") for v in values)
 
 
-def stage_flit(payload: int, txn: int, last: bool) -> list[int]:
-    """The five 64-bit words of a CU_INST; the dispatcher fills in the coordinates."""
-    flit = 5 << 268 | (txn & 0xFF) << 260 | int(last) << 259 | payload
+def stage_flit(payload: int, txn: int, last: bool, kind: int = 5) -> list[int]:
+    """The five 64-bit words of a flit, CU_INST by default; the dispatcher fills in the coordinates."""
+    flit = kind << 268 | (txn & 0xFF) << 260 | int(last) << 259 | payload
     return [flit >> 64 * i & ((1 << 64) - 1) for i in range(5)]
+
+
+def data_descriptor(buf: int, offset: int, count: int, flags: int = 0, ack: tuple[int, int] = (0, 0)) -> int:
+    """A CU_DATA descriptor's payload for `count` data flits; ack is (x, y)."""
+    return buf << 248 | offset << 232 | (count - 1) << 224 | flags << 216 | ack[1] << 212 | ack[0] << 208
 
 
 class Host:

@@ -25,7 +25,7 @@ NODE_STATUS, STAGE = 0x1000, 0x2000
 MASK64 = (1 << 64) - 1
 
 INST_COMPLETE, BATCH_COMPLETE, DATA_RECEIVED, FAULT = 0, 1, 3, 4
-CU_INST, CU_CTRL = 5, 7
+CU_INST, CU_CTRL, CU_DATA = 5, 7, 8
 
 
 class MachineFault(Exception):
@@ -81,6 +81,7 @@ class Machine:
         self.agents = [Agent(mesh.ports[0]) for mesh in preset.meshes]
         self.units: dict[tuple[int, int, int], Cluster | VectorCore] = {}
         self.upload_nonfinite = 0
+        self.opened: dict[tuple[int, int, int], tuple[int, list[int]]] = {}
         kinds: dict[tuple[int, int, int], str] = {}
         for m, mesh in enumerate(preset.meshes):
             kinds |= {(m, *xy): "port" for xy in mesh.ports}
@@ -173,7 +174,7 @@ class Machine:
                 if self._read_register(at >> 32, at & 0xFFFFFFFF) & mask != data:
                     raise Waits("POLL")
             elif op & 15 == 3:
-                agent.code, agent.done = at, 1
+                agent.code, agent.done = data, 1
                 return
             else:
                 agent.error = 1
@@ -222,20 +223,28 @@ class Machine:
         for index in range(agent.registers.get(PROG_LEN, 0)):
             slot = base + index
             flit = sum(agent.stage.get(5 * slot + i, 0) << 64 * i for i in range(5))
-            if bits(flit, 271, 268) != CU_INST:
-                raise Raised("FIELD", bits(flit, 271, 268))
-            if agent.credit == 0:
-                raise Waits("CREDIT")
-            agent.credit -= 1
-            self._instruction((mesh, dst & 15, dst >> 4 & 15), flit, index)
+            if bits(flit, 271, 268) == CU_INST:
+                if agent.credit == 0:
+                    raise Waits("CREDIT")
+                agent.credit -= 1
+            # The dispatcher writes the coordinates of both ends.
+            flit = flit & ~(0xFFFF << 272) | (dst & 15) << 284 | (dst >> 4 & 15) << 280
+            self._arrive(mesh, agent, flit | agent.xy[0] << 276 | agent.xy[1] << 272, index)
 
     def _transmit(self, mesh: int, agent: Agent) -> None:
-        """A raw flit: CU_CTRL reads are answered, a CU_INST goes the usual way."""
-        flit = sum(agent.registers.get(TX_FLIT + 8 * i, 0) << 64 * i for i in range(5))
+        """A raw flit, as it is."""
+        self._arrive(mesh, agent, sum(agent.registers.get(TX_FLIT + 8 * i, 0) << 64 * i for i in range(5)), -1)
+
+    def _arrive(self, mesh: int, agent: Agent, flit: int, index: int) -> None:
+        """A flit from the agent at its unit: CU_CTRL reads are answered, CU_DATA flits are put together."""
         where = (mesh, bits(flit, 287, 284), bits(flit, 283, 280))
         kind = bits(flit, 271, 268)
+        if where not in self.units:
+            raise Raised("NODE", *where)
         if kind == CU_INST:
-            self._instruction(where, flit, -1)
+            self._instruction(where, flit, index)
+        elif kind == CU_DATA:
+            self._data(where, agent, flit)
         elif kind == CU_CTRL:
             index, unit = bits(flit, 247, 240), self.units[where]
             value = self._identity(unit) if index == 0 else 0
@@ -251,15 +260,28 @@ class Machine:
         else:
             raise Raised("FIELD", kind)
 
+    def _data(self, where: tuple[int, int, int], agent: Agent, flit: int) -> None:
+        """A descriptor opens a burst; its last data flit delivers it. 0,0 acknowledges to the descriptor's source."""
+        payload = flit & ((1 << 256) - 1)
+        if where not in self.opened:
+            self.opened[where] = (payload, [])
+            return
+        head, granules = self.opened[where]
+        granules.append(payload)
+        if len(granules) == bits(head, 231, 224) + 1:
+            del self.opened[where]
+            ack = (bits(head, 211, 208), bits(head, 215, 212))
+            ack = agent.xy if ack == (0, 0) else ack
+            flags, offset = bits(head, 223, 216), bits(head, 247, 232)
+            self.deliver(where, Burst(*where, bits(head, 255, 248), offset, tuple(granules), flags, ack))
+
     def _identity(self, unit: Cluster | VectorCore) -> int:
         cluster = isinstance(unit, Cluster)
         code, buffers = (0x4D47, 3) if cluster else (0x5643, 1)
         return code << 48 | 4 << 40 | buffers << 36 | self.preset.inst_fifo << 20
 
     def _instruction(self, where: tuple[int, int, int], flit: int, index: int) -> None:
-        unit = self.units.get(where)
-        if unit is None:
-            raise Raised("NODE", *where)
+        unit = self.units[where]
         try:
             result, bursts = unit.execute(flit & ((1 << 256) - 1))
         except UnitFault as fault:
