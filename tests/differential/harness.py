@@ -75,7 +75,7 @@ def outcome(unit: Any, payload: int) -> Outcome:
     try:
         result, sent = unit.execute(payload)
     except UnitFault as fault:
-        return ("fault", fault.code, fault.pc)
+        return ("fault", fault.code, fault.pc, getattr(unit, "sent", []))
     except Raised as error:
         return ("raised", error.what)
     except Waits as wait:
@@ -89,7 +89,7 @@ def compiled_outcome(status: int, note: Any, out: state.Outbox, pc: bool) -> Out
     if status == state.RETIRED:
         return ("retired", code, bursts(out))
     if status == state.FAULTED:
-        return ("fault", code, int(note[6]) if pc else -1)
+        return ("fault", code, int(note[6]) if pc else -1, bursts(out))
     if status == state.WAITING:
         return ("waits", next(name for name, number in WAITS.items() if number == code))
     names = {v: k[2:] for k, v in vars(state).items() if k.startswith("E_")}
@@ -271,7 +271,7 @@ class VectorBench(Bench):
         }[op]()
         self.clear()
         status = vector_step(self.vc, self.mem, self.out, self.u, op, a, b, value, self.note)
-        got = compiled_outcome(status, self.note, self.out, pc=expect[0] == "fault" and expect[-1] != -1)
+        got = compiled_outcome(status, self.note, self.out, pc=expect[0] == "fault" and expect[2] != -1)
         if op == 3 and got[0] == "retired":
             got = (got[0], 0, got[2])
         return expect, got

@@ -47,6 +47,23 @@ def test_random_recordings(name: str, seed: int) -> None:
 def test_many_random_recordings(name: str) -> None:
     for seed in range(1000, 1015):
         play(name, seed)
+        play_on(name, seed, "count")
+
+
+def play_on(name: str, seed: int, nonfinite: str) -> None:
+    """A run with faults on machines that signal them and go on, as a card does."""
+    writes = random_recording(seed, PRESETS[name], nonfinite=nonfinite, faults=True)
+    system = System(machines.load(name), nonfinite=nonfinite, faults="signal")
+    replay(writes, system)
+    ref = Machine(PRESETS[name], nonfinite, "signal")
+    ref.replay(writes)
+    same_machine(system, ref)
+
+
+@pytest.mark.parametrize("name", PRESETS)
+@pytest.mark.parametrize("seed", range(2))
+def test_faults_are_signalled_and_the_run_goes_on(name: str, seed: int) -> None:
+    play_on(name, seed, "count")
 
 
 def test_a_recording_captures_what_it_is_given() -> None:

@@ -217,7 +217,7 @@ def test_a_run_behind_a_bad_burst_does_not_start(fresh: VectorBench) -> None:
     for payload in enc.vector_program([enc.alu(0, 1, 2), enc.VHALT])[:-1]:
         fresh.step(payload)
     assert fresh.receive(0, 512, [0]) == ("bad", "bad")
-    for what in (("fault", 9, 0), ("retired", 0, [])):
+    for what in (("fault", 9, 0, []), ("retired", 0, [])):
         assert fresh.step(enc.run(0)) == (what, what)
         fresh.compare()
 
@@ -227,5 +227,5 @@ def test_bursts(fresh: VectorBench, buf: int, offset: int, n: int, fate: str) ->
     rng = Random(5)
     assert fresh.receive(buf, offset, [rng.getrandbits(256) for _ in range(n)]) == (fate, fate)
     expect, got = fresh.step(enc.imem(3, 0x12345678))
-    assert got == expect == (("retired", 0, []) if fate == "taken" else ("fault", 9, -1))
+    assert got == expect == (("retired", 0, []) if fate == "taken" else ("fault", 9, -1, []))
     fresh.compare()

@@ -75,8 +75,8 @@ class Agent:
 class Machine:
     """State of a machine; `write` and `read` are its bus."""
 
-    def __init__(self, preset: Preset = SHIP_3X2, nonfinite: str = "raise") -> None:
-        self.preset, self.nonfinite = preset, nonfinite
+    def __init__(self, preset: Preset = SHIP_3X2, nonfinite: str = "raise", faults: str = "raise") -> None:
+        self.preset, self.nonfinite, self.faults = preset, nonfinite, faults
         self.memories = [Memory(mesh.dram) for mesh in preset.meshes]
         self.agents = [Agent(mesh.ports[0]) for mesh in preset.meshes]
         self.units: dict[tuple[int, int, int], Cluster | VectorCore] = {}
@@ -242,7 +242,7 @@ class Machine:
         if where not in self.units:
             raise Raised("NODE", *where)
         if kind == CU_INST:
-            self._instruction(where, flit, index)
+            self.instruction(where, flit, index)
         elif kind == CU_DATA:
             self._data(where, agent, flit)
         elif kind == CU_CTRL:
@@ -280,13 +280,18 @@ class Machine:
         code, buffers = (0x4D47, 3) if cluster else (0x5643, 1)
         return code << 48 | 4 << 40 | buffers << 36 | self.preset.inst_fifo << 20
 
-    def _instruction(self, where: tuple[int, int, int], flit: int, index: int) -> None:
+    def instruction(self, where: tuple[int, int, int], flit: int, index: int) -> None:
         unit = self.units[where]
         try:
             result, bursts = unit.execute(flit & ((1 << 256) - 1))
         except UnitFault as fault:
+            # What a RUN sent before its fault has left the core.
+            for burst in unit.sent if isinstance(unit, VectorCore) else []:
+                self.deliver(where, burst)
             self.signal(where, FAULT, fault.code)
-            raise MachineFault(where, fault.code, index, fault.pc) from None
+            if self.faults == "raise":
+                raise MachineFault(where, fault.code, index, fault.pc) from None
+            return
         for burst in bursts:
             self.deliver(where, burst)
         self.signal(where, BATCH_COMPLETE if bits(flit, 259, 259) else INST_COMPLETE, self._arg(flit, result))

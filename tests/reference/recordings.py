@@ -28,10 +28,11 @@ Program = tuple[XY, list[int]]
 class Recorder:
     """Makes the writes of one recording, round by round."""
 
-    def __init__(self, seed: int, preset: Preset, nonfinite: str = "count") -> None:
+    def __init__(self, seed: int, preset: Preset, nonfinite: str = "count", faults: bool = False) -> None:
         self.rng = Random(seed)
         self.preset = preset
-        self.shadow = Machine(preset, nonfinite)
+        self.shadow = Machine(preset, nonfinite, "signal")
+        self.faults = faults
         self.host = enc.Host()
 
     def store(self, mesh: int, address: int, data: bytes) -> None:
@@ -79,7 +80,8 @@ class Recorder:
             if extra:
                 acks[xy] = extra
         first = [runner] if runner is not None and runner in acks else []
-        credits = rng.choice([31, len(programs) + 1, len(programs) + 3])
+        # A fault returns no credit.
+        credits = rng.choice([31] if self.faults else [31, len(programs) + 1, len(programs) + 3])
         self.host.round(mesh, programs, acks, credits, first)
 
     def _base(self, mesh: int, xy: XY) -> int:
@@ -88,12 +90,9 @@ class Recorder:
     def _run(self, where: tuple[int, int, int], payload: int, last: bool) -> bool:
         """Execute on the shadow; False when it refuses (nothing has changed then)."""
         try:
-            result, bursts = self.shadow.units[where].execute(payload)
+            self.shadow.instruction(where, 5 << 268 | int(last) << 259 | payload, 0)
         except (Raised, Waits):
             return False
-        for burst in bursts:
-            self.shadow.deliver(where, burst)
-        self.shadow.signal(where, 1 if last else 0, result)
         return True
 
     def _cluster(self, mesh: int, xy: XY, vc: XY | None, mg: XY | None) -> list[int]:
@@ -106,6 +105,8 @@ class Recorder:
                 mg = mg if isinstance(peer, Cluster) and peer.open_tiles >= 16 else None
         program: list[int] = []
         while len(program) < 9:
+            if self.faults and rng.random() < 0.1 and self._run((mesh, *xy), 13 << 252, False):
+                program.append(13 << 252)
             for payload in gen.cluster_instructions(rng, unit, vc, mg, self._base(mesh, xy)):
                 if mg is not None and self._too_many(mesh, mg, payload):
                     continue
@@ -123,13 +124,14 @@ class Recorder:
     def _vector(self, mesh: int, xy: XY, node: XY | None) -> list[int]:
         rng, unit = self.rng, self.shadow.units[mesh, *xy]
         assert isinstance(unit, VectorCore)
-        words = gen.vector_words(rng, node, faults=False)
+        words = gen.vector_words(rng, node, self.faults)
         while len(words) > VC_WORDS:
-            words = gen.vector_words(rng, node, faults=False)
+            words = gen.vector_words(rng, node, self.faults)
         descs = gen.vector_descriptors(rng, self._base(mesh, xy))
         for ad in (3, 4):
             descs[ad] = (descs[ad][0] | mesh << 36, descs[ad][1])
-        del descs[6]
+        if not self.faults:
+            del descs[6]
         program = enc.vector_program(words, rng.randrange(400), descs)
         if len(unit.written) < 512:
             # A fresh L1 is filled first, because random loads go anywhere.
@@ -145,9 +147,14 @@ def _bytes(blocks: list[list[int]]) -> bytes:
     return b"".join(w.to_bytes(32, "little") for w in words)
 
 
-def random_recording(seed: int, preset: Preset, rounds: int = 4) -> list[tuple[int, bytes]]:
-    """Host writes of a run: uploads, then rounds on the machine's meshes."""
-    recorder = Recorder(seed, preset)
+def random_recording(
+    seed: int, preset: Preset, rounds: int = 4, nonfinite: str = "count", faults: bool = False
+) -> list[tuple[int, bytes]]:
+    """Host writes of a run: uploads, then rounds on the machine's meshes.
+
+    With `faults` some instructions fault, for machines that go on after a fault.
+    """
+    recorder = Recorder(seed, preset, nonfinite, faults)
     for mesh in range(len(preset.meshes)):
         recorder.upload(mesh)
     for _ in range(rounds):
