@@ -113,7 +113,6 @@ class Schedule:
         Raises Refusal naming the buffer, the first offending word and the user's line.
         """
         written: dict[int, NDArray[np.int64]] = {}
-        source = self.stages[0].bands[0].source if self.stages else None
         for one in self.stages:
             for band in one.bands:
                 for number in band.reads():
@@ -147,8 +146,18 @@ class Schedule:
                     got=f"written {int(got[word])} times",
                     limit="1",
                     hint="make the grid cover the output once",
-                    source=source,
+                    source=self._writer(number, word),
                 )
+
+    def _writer(self, buffer: int, word: int) -> SourceLine | None:
+        """The line of the last band that writes a word, or failing that the buffer."""
+        lines: list[tuple[bool, SourceLine]] = []
+        for band in (b for one in self.stages for b in one.bands):
+            for number, ranges in band.writes():
+                if number == buffer:
+                    inside = (ranges[:, 0] <= word) & (word < ranges[:, 0] + ranges[:, 1])
+                    lines.append((bool(inside.any()), band.source))
+        return max(enumerate(lines), key=lambda item: (item[1][0], item[0]))[1][1] if lines else None
 
     def run(self, inputs: Sequence[Array]) -> list[Array]:
         """Outputs in the machine's formats. inputs: one float16 array per In port, in order."""

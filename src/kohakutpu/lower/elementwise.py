@@ -285,7 +285,7 @@ class ElementwiseBand:
 
 
 def _pattern_dims(axis: str, words: int, gn: int) -> Dims:
-    """A vector's walk over `words` sub-tiles (whole rows of gn, or part of one): along a row for "col", else staying."""
+    """A vector's walk over `words` sub-tiles, whole rows of gn or part of one: along a row for "col", else staying."""
     if words <= gn:
         return ((WORD_BYTES, words),) if axis == "col" else ((0, words),)
     rows = words // gn

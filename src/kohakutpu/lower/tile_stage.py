@@ -82,6 +82,9 @@ class TileStage:
                     source=s.source,
                 )
             elif isinstance(s, LoopNode):
+                added = [x for x in s.body if isinstance(x, StatementNode) and x.kind == "accumulate"]
+                if len(added) > 1:
+                    raise self._interleaved(added[1])
                 for inner in s.body:
                     if isinstance(inner, StatementNode) and inner.kind == "fill":
                         self._check_region(inner)
@@ -97,8 +100,6 @@ class TileStage:
                     assert isinstance(tile, Tile)
                     assert isinstance(product, Contraction)
                     if current is not None and current is not tile and sums[id(tile)]:
-                        raise self._interleaved(inner)
-                    if len([x for x in s.body if isinstance(x, StatementNode) and x.kind == "accumulate"]) > 1:
                         raise self._interleaved(inner)
                     sums[id(tile)].append(_Sum(s, product, inner.source))
                     current = tile
