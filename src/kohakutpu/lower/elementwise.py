@@ -221,9 +221,9 @@ class ElementwiseBand:
         ranges: list[Ints] = []
         for piece in self.code()[3]:
             dims, offsets = piece.walks[-1].dims, piece.walks[-1].offsets
-            outer = dims[1] if len(dims) > 1 else (0, 1)
+            inner, outer = (*dims, (0, 1))[:2]
             first = offsets[:, None] // WORD_BYTES + np.arange(outer[1])[None, :] * (outer[0] // WORD_BYTES)
-            ranges.append(np.stack([first.reshape(-1), np.full(first.size, dims[0][1])], axis=1))
+            ranges.append(np.stack([first.reshape(-1), np.full(first.size, inner[1])], axis=1))
         return ((self.out, np.concatenate(ranges) if ranges else np.zeros((0, 2), np.int64)),)
 
     def run(self, values: dict[int, Array]) -> None:

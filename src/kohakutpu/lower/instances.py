@@ -32,8 +32,7 @@ class Instances:
 
 def tile_rows(work: Work, tiling: Tiling) -> int:
     """Extent of the axis that `tiles` cuts: the port's next to last (its only one for a vector)."""
-    axes = tiling.port.axes
-    return work.extent(axes[-2] if len(axes) > 1 else axes[-1])
+    return work.extent(tiling.port.axes[-2:][0])
 
 
 def extent(work: Work, axis: Index, node: StageNode) -> int:

@@ -247,7 +247,7 @@ class TileStage:
                 hint="use one dim K in both ports",
                 source=s.source,
             )
-        if not np.array_equal(*firsts):
+        if not np.array_equal(firsts[0], firsts[1]):
             raise Refusal(
                 "both operands of a product are at the same K chunk",
                 where=str(product),
@@ -413,7 +413,7 @@ class TileStage:
         if len(v.port.axes) == 1 and len(v.index) == 1:
             for axis, groups, length in (("row", self.gm, layout.rows), ("col", self.gn, layout.cols)):
                 index = self.row if axis == "row" else self.col
-                if v.index[0] is index and tensor.shape[-1] == length:
+                if v.index[0] is index and tensor.shape[-1:] == (length,):
                     vectors = int(np.prod(tensor.shape[:-1], dtype=np.int64))
                     if vectors in (1, layout.batch):
                         pattern = TilePattern(length, groups, axis, vectors)

@@ -20,7 +20,7 @@ from kohakuaccel.lang.trace import Trace
 from kohakuaccel.machine import Machine
 from kohakuaccel.schedule import Band, BufferSpec, Stage
 from kohakutpu.lang.memory import Table
-from kohakutpu.layouts import Layout, RowMajor, Streamable, WordRuns
+from kohakutpu.layouts import Layout, OperandPack, RowMajor, Streamable, WordRuns
 from kohakutpu.lower.binding import Binding
 
 Ints = NDArray[np.int64]
@@ -163,7 +163,9 @@ class Work:
         """An input that only the device has, moved there; None where it is in this order already, or cannot be."""
         from kohakutpu.lower.relayout import path
 
-        held = self._hints[id(tensor.port)][0]
+        known = self._hints[id(tensor.port)]
+        assert known is not None
+        held = known[0]
         matrices = int(np.prod(tensor.shape[:-2], dtype=np.int64)) if len(tensor.shape) > 2 else 1
         if canonical(held) == canonical(layout) and not transpose:
             return None
@@ -256,6 +258,6 @@ class Work:
 
 def data_words(layout: Layout) -> Ints:
     """int64[n, 2] of the (first word, count) that hold data."""
-    runs = layout.runs if hasattr(layout, "runs") else WordRuns(layout.nbytes // 32, 0, 1)
+    runs = WordRuns(layout.nbytes // 32, 0, 1) if isinstance(layout, OperandPack) else layout.runs
     first = np.arange(runs.count, dtype=np.int64) * runs.pitch
     return np.stack([first, np.full_like(first, runs.words)], axis=1)
