@@ -22,6 +22,7 @@ from kohakuaccel.program import Program, UnitProgram
 from kohakuaccel.schedule import Array, BufferSpec, Schedule
 from kohakutpu.layouts import Layout
 from kohakutpu.lower.lifetimes import Workspace, place
+from kohakutpu.lower.relayout import RelayoutBand
 
 IMAGES_KEPT = 8  # address assignments remembered per plan
 
@@ -88,8 +89,6 @@ class Plan:
     @cached_property
     def relayouts(self) -> int:
         """Stages that only change a byte order."""
-        from kohakutpu.lower.relayout import RelayoutBand
-
         return sum(isinstance(band, RelayoutBand) for stage in self.schedule.stages for band in stage.bands)
 
     @cached_property

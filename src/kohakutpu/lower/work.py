@@ -20,8 +20,9 @@ from kohakuaccel.lang.trace import Trace
 from kohakuaccel.machine import Machine
 from kohakuaccel.schedule import Band, BufferSpec, Stage
 from kohakutpu.lang.memory import Table
-from kohakutpu.layouts import Layout, OperandPack, RowMajor, Streamable, WordRuns
+from kohakutpu.layouts import Layout, OperandPack, RowMajor, Streamable, TilePattern, WordRuns
 from kohakutpu.lower.binding import Binding
+from kohakutpu.lower.relayout import RelayoutBand, Trip, trips
 
 Ints = NDArray[np.int64]
 Env = Mapping[Index, int]
@@ -43,6 +44,7 @@ class Tensor:
     shape: tuple[int, ...]
     lead: tuple[int, ...]
     home: int = -1
+    matrices: int = 1
     copies: dict[tuple[Layout, bool], int] = field(default_factory=dict[tuple[Layout, bool], int])
 
 
@@ -65,7 +67,8 @@ class Work:
         for port in (*trace.ports, *trace.internal):
             lead = binding.batch if port.batched else ()
             shape = (*lead, *(self.extent(a) for a in port.axes))
-            made = Tensor(port, shape, lead)
+            matrices = int(np.prod(shape[:-2], dtype=np.int64)) if len(shape) > 2 else 1
+            made = Tensor(port, shape, lead, matrices=matrices)
             self.tensors.append(made)
             self._by_port[id(port)] = made
 
@@ -161,15 +164,12 @@ class Work:
 
     def _from_device(self, tensor: Tensor, layout: Layout, transpose: bool, source: SourceLine) -> int | None:
         """An input that only the device has, moved there; None where it is in this order already, or cannot be."""
-        from kohakutpu.lower.relayout import path
-
         known = self._hints[id(tensor.port)]
         assert known is not None
         held = known[0]
-        matrices = int(np.prod(tensor.shape[:-2], dtype=np.int64)) if len(tensor.shape) > 2 else 1
         if canonical(held) == canonical(layout) and not transpose:
             return None
-        if path(held, layout, transpose, matrices) is None:
+        if moves(held, layout, transpose, tensor.matrices) is None:
             return None
         key = (canonical(held), False)
         if key not in tensor.copies:
@@ -181,10 +181,8 @@ class Work:
     def _relayout(
         self, tensor: Tensor, buffer: int, home: Layout, layout: Layout, transpose: bool, source: SourceLine
     ) -> int:
-        from kohakutpu.lower.relayout import RelayoutBand, path
-
-        batch = int(np.prod(tensor.shape[:-2], dtype=np.int64)) if len(tensor.shape) > 2 else 1
-        steps = path(home, layout, transpose, batch)
+        """Append the stages that bring a buffer into another order; the last one's result."""
+        steps = moves(home, layout, transpose, tensor.matrices)
         if steps is None:
             raise Unsupported(
                 "no relayout on the device between these byte orders",
@@ -192,16 +190,18 @@ class Work:
                 hint="use the same tiling in both places, or two kernels",
                 source=source,
             )
-        at, held = buffer, home
         turned = False
-        for step, (target, turn) in enumerate(steps):
-            turned = turned != turn
+        for step, trip in enumerate(steps):
+            turned = turned != trip.transpose
             shape = tensor.shape if not turned else (*tensor.shape[:-2], *tensor.shape[:-3:-1])
-            made = self.temporary(f"{tensor.port.name}'{step if len(steps) > 1 else ''}", shape, target)
-            band = RelayoutBand(self.machine, at, made, held, target, turn, batch, source)
-            self.stages.append(Stage((band,)))
-            at, held = made, target
-        return at
+            made = self.temporary(f"{tensor.port.name}'{step if len(steps) > 1 else ''}", shape, trip.target)
+            self.stage(
+                RelayoutBand(
+                    self.machine, buffer, made, trip.source, trip.target, trip.transpose, tensor.matrices, source
+                )
+            )
+            buffer = made
+        return buffer
 
     def write(self, tensor: Tensor, layout: Layout, source: SourceLine) -> int:
         """The buffer that a stage writes; a tensor has one byte order for all its writers."""
@@ -254,6 +254,17 @@ class Work:
                 )
             at = at * extent + value
         return at
+
+
+def moves(held: Layout, wanted: Layout, transpose: bool, matrices: int) -> list[Trip] | None:
+    """The relayouts from one byte order to another on the vector cores; None when they cannot do it."""
+    if (
+        isinstance(held, TilePattern)
+        or isinstance(wanted, TilePattern)
+        or (isinstance(wanted, OperandPack) and wanted.preq)
+    ):
+        return None
+    return trips(held, wanted, transpose, matrices)
 
 
 def data_words(layout: Layout) -> Ints:
