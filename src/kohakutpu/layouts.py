@@ -242,5 +242,58 @@ class DrainedTiles:
         return f"tiles({batch}{self.rows}x{self.cols}, {self.gm}x{self.gn})"
 
 
-Layout = RowMajor | OperandPack | DrainedTiles
+@dataclass(frozen=True, slots=True)
+class TilePattern:
+    """A vector spread over 4x4 sub-tiles, one word per group of 4 (datasheet 3.3, channel bias).
+
+    axis "col": word h holds values 4h..4h+3, repeated for the 4 rows of a sub-tile; axis "row": word g holds each of
+    values 4g..4g+3 four times, one row after another. `groups` words belong to one tile; the tail is zero.
+    """
+
+    length: int
+    groups: int
+    axis: str
+    batch: int = 1
+
+    @property
+    def size(self) -> int:
+        return self.batch * self.length
+
+    @property
+    def tiles(self) -> int:
+        return ceil_div(self.length, LANES * self.groups)
+
+    @property
+    def nbytes(self) -> int:
+        return self.batch * self.tiles * self.groups * WORD_BYTES
+
+    @property
+    def runs(self) -> WordRuns:
+        words = self.nbytes // WORD_BYTES
+        return WordRuns(words, words, 1)
+
+    def tile_offset(self, batch: int, tile: int) -> int:
+        """Byte offset of one tile's words."""
+        return (batch * self.tiles + tile) * self.groups * WORD_BYTES
+
+    def pack(self, values: Half) -> Bytes:
+        """float16[size] in logical order -> uint8[nbytes]."""
+        padded = np.zeros((self.batch, self.tiles * self.groups, LANES), np.float16)
+        padded.reshape(self.batch, -1)[:, : self.length] = values.reshape(self.batch, self.length)
+        words = padded[:, :, None, :] if self.axis == "col" else padded[:, :, :, None]
+        spread = np.broadcast_to(words, (self.batch, self.tiles * self.groups, LANES, LANES))
+        return np.ascontiguousarray(spread).reshape(-1).view(np.uint8)
+
+    def unpack(self, data: Bytes) -> Half:
+        """uint8[nbytes] -> float16[size] in logical order."""
+        words = data.view(np.float16).reshape(self.batch, self.tiles * self.groups, LANES, LANES)
+        line = words[:, :, 0, :] if self.axis == "col" else words[:, :, :, 0]
+        return np.ascontiguousarray(line.reshape(self.batch, -1)[:, : self.length]).reshape(-1)
+
+    def __str__(self) -> str:
+        batch = f"{self.batch} x " if self.batch > 1 else ""
+        return f"per {self.axis}({batch}{self.length}, {self.groups} groups)"
+
+
+Layout = RowMajor | OperandPack | DrainedTiles | TilePattern
 Streamable = RowMajor | DrainedTiles  # layouts the vector cores can walk element by element

@@ -82,7 +82,15 @@ def test_an_output_written_twice() -> None:
         for e in grid(x.parts()):
             y[e] <<= -x[e]
 
-    refused(twice, (8,), match="written once", line="-x[e]")
+    refused(twice, (8,), match="exactly once; got written 2 times", line="-x[e]")
+
+    @kernel
+    def same_stage(x=L.In(...), y=L.Out(...)):
+        for e in grid(x.parts()):
+            y[e] <<= x[e]
+            y[e] <<= -x[e]
+
+    refused(same_stage, (8,), match="written once", line="-x[e]")
 
 
 def test_a_stage_that_reads_what_the_kernel_wrote() -> None:
@@ -92,7 +100,7 @@ def test_a_stage_that_reads_what_the_kernel_wrote() -> None:
             y[e] <<= x[e]
             z[e] <<= y[e] + 1
 
-    refused(stale, (8,), match="cannot read an output")
+    refused(stale, (8,), match="earlier statement of the same stage wrote", line="y[e] + 1")
 
 
 def test_a_stage_that_stores_nothing() -> None:
@@ -130,14 +138,89 @@ def test_writing_an_input_and_plain_integer_indices() -> None:
         for e in grid(x.parts()):
             x[e] <<= y[e]
 
-    refused(backwards, (8,), match="only an output")
+    refused(backwards, (8,), match="only an output or a temporary", line="x[e] <<=")
 
     @kernel
-    def numbered(x=L.In(...), y=L.Out(...)):
+    def named(x=L.In(...), y=L.Out(...)):
         for e in grid(x.parts()):
-            y[e] <<= x[0]  # pyright: ignore[reportArgumentType]  # the refusal under test
+            y[e] <<= x["e"]  # pyright: ignore[reportArgumentType]  # the refusal under test
 
-    refused(numbered, (8,), match="indexed by the indices", line="x[0]")
+    refused(named, (8,), match="indexed by indices", line='x["e"]')
+
+
+def test_an_index_outside_its_axis_and_a_temporary_never_written() -> None:
+    @kernel
+    def beyond(x=L.In(M, N), y=L.Out(M, N)):
+        for r in grid(x.rows()):
+            y[r] <<= x[r + 1]
+
+    error = refused(beyond, (5, 8), match="stays inside its axis", line="x[r + 1]")
+    assert (error.got, error.limit) == ("1..5", "0..4")
+
+    @kernel
+    def empty(x=L.In(...), y=L.Out(...)):
+        t = L.temp(...)
+        for e in grid(x.parts()):
+            y[e] <<= x[e] + t[e]
+
+    refused(empty, (8,), match="before a stage wrote it", line="t[e]")
+
+
+def test_interleaved_accumulators_and_sweeps_without_chunks() -> None:
+    @kernel
+    def interleaved(a=L.In(M, K), b=L.In(N, K), c=L.Out(M, N)):
+        for i, j in grid(a.tiles(1), b.tiles(1)):
+            one, two = L.tile(1, 1, 1), L.tile(1, 1, 1)
+            for k in sweep(a.chunks32(1)):
+                one += a[i, k] @ b[j, k]
+                two += a[i, k] @ b[j, k]
+            c[i, j] <<= one + two
+
+    refused(interleaved, (4, 32), (4, 32), match="one after another", line="two +=")
+
+    @kernel
+    def nothing(a=L.In(M, K), b=L.In(N, K), c=L.Out(M, N)):
+        for i, j in grid(a.tiles(1), b.tiles(1)):
+            acc = L.tile(1, 1, 1)
+            for k in sweep(i):
+                acc += a[i, k] @ b[j, k]
+            c[i, j] <<= acc
+
+    refused(nothing, (8, 64), (4, 64), match="at least one of K's chunks", line="acc +=")
+
+
+def test_tables_and_regions() -> None:
+    @kernel
+    def big(x=L.In(...), y=L.Out(...)):
+        L.table([1e6])
+        for e in grid(x.parts()):
+            y[e] <<= x[e]
+
+    refused(big, (8,), match="fit FP16", line="1e6")
+
+    @kernel
+    def unfilled(a=L.In(M, K), b=L.In(N, K), c=L.Out(M, N)):
+        for i, j in grid(a.tiles(1), b.tiles(1)):
+            ra, rb = L.region(1, 1), L.region(1, 1)
+            acc = L.tile(1, 1, 1)
+            for _ in sweep(a.chunks32(1)):
+                acc += ra @ rb
+            c[i, j] <<= acc
+
+    refused(unfilled, (4, 32), (4, 32), match="filled into them", line="ra @ rb")
+
+    @kernel
+    def narrow(a=L.In(M, K), b=L.In(N, K), c=L.Out(M, N)):
+        for i, j in grid(a.tiles(2), b.tiles(1)):
+            ra, rb = L.region(1, 1), L.region(1, 1)
+            acc = L.tile(2, 1, 1)
+            for k in sweep(a.chunks32(1)):
+                ra <<= a[i, k]
+                rb <<= b[j, k]
+                acc += ra @ rb
+            c[i, j] <<= acc
+
+    refused(narrow, (4, 32), (4, 32), match="as large as what is filled", line="ra <<=")
 
 
 def test_a_row_reduction_outside_rows_and_of_a_scalar() -> None:

@@ -19,6 +19,7 @@ from kohakutpu import lang as L
 from kohakutpu.lang import Kernel, kernel
 from kohakutpu.lower.plan import Plan
 from kohakutpu.machines import load
+from levels import language_cases
 
 Half = NDArray[np.float16]
 Draw = Callable[[np.random.Generator, tuple[int, ...]], Half]
@@ -155,9 +156,28 @@ def _rows() -> list[Case]:
     return cases
 
 
+def _language() -> list[Case]:
+    c = language_cases
+    cases = [Case(c.linear, ((3, 20, 70), (45, 70), (45,)), m) for m in ("ship_3x2", "mini")]
+    cases += [Case(c.linear, ((64, 96), (600, 96), (600,)), knobs={"gm": 2, "gn": 128, "nk": 1})]
+    cases += [
+        Case(c.linear, ((70, 96), (33, 96), (33,)), knobs={"gm": a, "gn": b}) for a, b in [(1, 1), (3, 3), (16, 8)]
+    ]
+    cases += [Case(c.scaled_residual, ((37, 40), (50, 40), (37,), (37, 50)), m) for m in ("ship_3x2", "singlemesh_2x2")]
+    cases += [
+        Case(c.gated, ((33, 70), (47, 70), (47, 70))),
+        Case(c.two_products, ((9, 70), (20, 70), (9, 100), (20, 100))),
+    ]
+    cases += [Case(k, ((33, 96), (21, 96))) for k in (c.by_regions, c.by_stage)]
+    cases += [Case(c.triangular, ((20, 160), (12, 160))), Case(c.grouped, ((2, 4, 10, 40), (2, 2, 20, 40)))]
+    cases += [Case(c.masked_rows, ((3, 6, 20), (3, 20)), m) for m in ("ship_3x2", "mini")]
+    cases += [Case(c.running, ((300,), (300,)))]
+    return cases
+
+
 def plan_of(case: Case) -> Plan:
     """The compiled plan of a case, with no value on the device yet."""
     return case.kernel._plan(load(case.machine), list(case.shapes), (None,) * len(case.shapes), case.knobs)
 
 
-CORPUS = [*_products(), *_elementwise(), *_rows()]
+CORPUS = [*_products(), *_elementwise(), *_rows(), *_language()]

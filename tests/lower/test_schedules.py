@@ -25,9 +25,10 @@ def test_matmul_schedule_prints_every_decision() -> None:
     assert plan(kernels.matmul, (256, 512), (256, 512)).pretty().splitlines() == [
         "schedule matmul on ship_3x2",
         "  stage 0  MG  grid 4x2 of 64x128, 8 instances on 6 clusters",
-        "    tile 16x32 sub-tiles, 4 K blocks per fill, 4 chunks: 2*gm*gn/(gm+gn) = 21.33 MACs per operand byte",
-        "    A pack A(256x512, tile 16, chunk 4 preq): streamed through 4 slots of 64 entries",
-        "    B pack B(256x512, tile 32, chunk 4 preq): streamed through 2 slots, 128 entries each",
+        "    tile 16x32 sub-tiles, 4 K blocks per fill: 2*gm*gn/(gm+gn) = 21.33 MACs per operand byte",
+        "    A pack A(256x512, tile 16, chunk 4 preq), B pack B(256x512, tile 32, chunk 4 preq): 4 chunks",
+        "    A in 4 buffers of 64 entries: 32 fills for 32 uses",
+        "    B in 2 buffers of 128 entries: 32 fills for 32 uses",
         "    drain fused with the last K block, after the sweep for a cluster's last tile -> tiles(256x256, 16x32)",
         "  buffers",
         "    a in 256x512 fp16  pack A(256x512, tile 16, chunk 4 preq)  131,072 B",
@@ -38,7 +39,7 @@ def test_matmul_schedule_prints_every_decision() -> None:
 
 def test_b_stays_resident_when_its_chunks_fit() -> None:
     resident = plan(kernels.matmul, (512, 256), (128, 256))
-    assert "B pack B(128x256, tile 32, chunk 4 preq): resident per column band" in resident.pretty()
+    assert "B in 2 buffers of 128 entries: 12 fills for 16 uses" in resident.pretty()  # 2 chunks on 6 clusters
     (stream, *_) = resident.program.stages[0]
     sel = stream.rows[:, 3]
     fills_b = int(((stream.rows[:, 0] == 1) & (sel == 1)).sum())
@@ -111,3 +112,29 @@ def test_constants_fold_with_the_machines_arithmetic() -> None:
     assert "VINV" not in plan(folded, (16,)).disassemble()
     (got,) = plan(folded, (1,)).run_schedule(np.array([3.0], np.float16))
     assert abs(float(got[0]) - 1.0) < 1e-3
+
+
+def test_all_rungs_emit_the_same_instructions() -> None:
+    from levels.language_cases import by_regions, by_stage
+
+    spellings = [kernels.matmul, by_regions, by_stage]
+    plans = [plan(k, (70, 200), (50, 200), gm=2, gn=4, nk=2) for k in spellings]
+    streams = [[(one.unit.name, one.rows.tobytes()) for one in p.program.stages[0]] for p in plans]
+    assert streams[0] == streams[1] == streams[2]
+
+
+def test_temporaries_share_memory_only_when_they_never_live_together() -> None:
+    from levels.language_cases import gated, running
+
+    p = plan(gated, (64, 64), (64, 64), (64, 64))
+    space = p.workspace
+    assert len(space.offsets) == 2
+    assert space.nbytes == space.total  # both accumulators are alive in the epilogue
+    for q in (p, plan(running, (300,), (300,))):
+        space = q.workspace
+        for a, (first, last) in space.lifetimes.items():
+            for b, (begin, end) in space.lifetimes.items():
+                if a < b and first <= end and begin <= last:
+                    size = q.buffers[a].layout.nbytes
+                    apart = space.offsets[a] + size <= space.offsets[b]
+                    assert apart or space.offsets[b] + q.buffers[b].layout.nbytes <= space.offsets[a]

@@ -14,6 +14,7 @@ class Counters:
 
     dispatches: images run. rounds: control programs started. flits: instructions sent, by opcode name.
     relayouts: tensors whose byte order was changed through the host, `relayout_bytes` in both directions.
+    device_relayouts: stages that changed a byte order on the device.
     host_steps: operations computed by the host instead of the device.
     saturations, nonfinite: elements, as the units count them. faults: runs that ended in a fault or a hang.
     """
@@ -25,6 +26,7 @@ class Counters:
     bytes_from_device: int = 0
     control_bytes: int = 0
     relayouts: int = 0
+    device_relayouts: int = 0
     relayout_bytes: int = 0
     host_steps: int = 0
     saturations: int = 0

@@ -11,8 +11,10 @@ from contextlib import AbstractContextManager
 from typing import Any
 
 from kohakuaccel.diagnostics import Refusal
+from kohakuaccel.lang.dims import DimExpr
+from kohakuaccel.lang.indices import Index, IndexExpr
 from kohakuaccel.lang.ports import Tiling
-from kohakuaccel.lang.trace import Index, LoopNode, StageNode, recorder, user_line
+from kohakuaccel.lang.trace import LoopNode, StageNode, recorder, user_line
 
 
 def _check(tilings: tuple[object, ...], what: str) -> tuple[Tiling, ...]:
@@ -84,15 +86,26 @@ units = stage
 
 
 class sweep:
-    """A loop inside a tile: `for k in sweep(a.chunks32(nk)): ...`; the body is traced once."""
+    """A loop: over a tiling (`sweep(a.chunks32(nk))`), or over 0 .. n-1 for a number, a size or an index (`sweep(i)`).
 
-    def __init__(self, over: Tiling) -> None:
-        (self._tiling,) = _check((over,), "sweep")
+    Inside a stage it iterates within a tile; around stages it repeats them in order. The body is traced once.
+    """
+
+    def __init__(self, over: Tiling | IndexExpr | DimExpr | int) -> None:
+        if not isinstance(over, Tiling | IndexExpr | DimExpr | int) or isinstance(over, bool):
+            raise Refusal(
+                "a sweep runs over a tiling, a number, a size or an index",
+                where="sweep",
+                got=type(over).__name__,
+                hint="sweep(a.chunks32(nk)), or sweep(n)",
+                source=user_line(),
+            )
+        self._over = over
 
     def __iter__(self) -> Iterator[Index]:
         active = recorder("a sweep")
         source = user_line()
-        index = Index(active.fresh("k"), self._tiling, source)
+        index = Index(active.fresh("k"), self._over, source)
         with active.inside(LoopNode(index, source)):
             yield index
 

@@ -11,7 +11,8 @@ from typing import Literal, Never, Self
 
 from kohakuaccel.diagnostics import Refusal
 from kohakuaccel.lang.dims import Dim
-from kohakuaccel.lang.trace import Index, user_line
+from kohakuaccel.lang.indices import IndexExpr
+from kohakuaccel.lang.trace import user_line
 from kohakuaccel.lang.values import Value, View
 
 Axis = Dim | int
@@ -19,22 +20,20 @@ Axis = Dim | int
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Tiling:
-    """A port cut along one of its axes: `kind` and `size` are the machine language's terms, `count` may be fixed."""
+    """A port cut along one of its axes: `kind` and `size` are the machine language's terms."""
 
-    port: Port | None
+    port: Port
     kind: str
     size: int
 
     def __str__(self) -> str:
-        if self.port is None:
-            return f"{self.size}"
         return f"{self.port.name}.{self.kind}({self.size if self.size else ''})"
 
 
 class Port(Value):
-    """A tensor parameter. shape: dims or integers, optionally led by `...`; direction: "in" or "out"."""
+    """A tensor of a kernel. shape: dims or integers, optionally led by `...`; direction: in, out, temp or table."""
 
-    direction: Literal["in", "out"] = "in"
+    direction: Literal["in", "out", "temp", "table"] = "in"
 
     def __init__(self, *shape: Axis | EllipsisType) -> None:
         leading = bool(shape) and shape[0] is Ellipsis
@@ -68,12 +67,24 @@ class Port(Value):
         """Declared as In(...): one block of whatever rank arrives."""
         return self.batched and not self.axes
 
-    def __getitem__(self, index: Index | tuple[Index, ...]) -> View:
+    def each(self, axis: int) -> Tiling:
+        """The positions along one of the port's axes, one by one (counted from the front, `...` not counted)."""
+        if not 0 <= axis < len(self.axes):
+            raise Refusal(
+                "an axis is one that the port declares",
+                where=f"{self.name}.each",
+                got=axis,
+                limit=f"0..{len(self.axes) - 1}",
+                source=user_line(),
+            )
+        return Tiling(self, "each", axis)
+
+    def __getitem__(self, index: IndexExpr | int | tuple[IndexExpr | int, ...]) -> View:
         picked = index if isinstance(index, tuple) else (index,)
         for i in picked:
-            if not isinstance(i, Index):
+            if not isinstance(i, IndexExpr | int) or isinstance(i, bool):
                 raise Refusal(
-                    "a port is indexed by the indices of its stage and loops",
+                    "a port is indexed by indices of its stage and loops, numbers, and arithmetic on them",
                     where=f"{self.name}[...]",
                     got=repr(i),
                     hint="open a grid or sweep over one of its tilings and use what it yields",
@@ -81,7 +92,7 @@ class Port(Value):
                 )
         return View(self, picked)
 
-    def __setitem__(self, index: Index | tuple[Index, ...], value: View) -> None:
+    def __setitem__(self, index: IndexExpr | int | tuple[IndexExpr | int, ...], value: View) -> None:
         """Second half of `port[i] <<= value`; a plain `port[i] = value` is refused."""
         picked = index if isinstance(index, tuple) else (index,)
         if not (isinstance(value, View) and value.port is self and value.index == picked):
@@ -108,5 +119,5 @@ class Port(Value):
         """The port as it was declared: `x In(...,M,N)`."""
         axes = ["..."] if self.batched else []
         axes += [str(a) for a in self.axes]
-        word = "In" if self.direction == "in" else "Out"
+        word = self.direction if self.direction in ("temp", "table") else self.direction.capitalize()
         return f"{self.name} {word}({','.join(axes)})"

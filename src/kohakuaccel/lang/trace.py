@@ -15,9 +15,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from kohakuaccel.diagnostics import Refusal, SourceLine
+from kohakuaccel.lang.indices import Index
 
 if TYPE_CHECKING:
-    from kohakuaccel.lang.ports import Port, Tiling
+    from kohakuaccel.lang.ports import Port
     from kohakuaccel.lang.values import Value, View
 
 # Frames of these folders are ours; the first frame outside is the user's line. Machines' languages add theirs.
@@ -42,18 +43,6 @@ def user_line() -> SourceLine:
     return SourceLine("<unknown>", 0)
 
 
-@dataclass(frozen=True, eq=False, slots=True)
-class Index:
-    """A symbolic index: the instance number along one axis of a stage, or the iteration of a loop."""
-
-    name: str
-    tiling: Tiling
-    source: SourceLine
-
-    def __str__(self) -> str:
-        return self.name
-
-
 @dataclass(slots=True)
 class StoreNode:
     """target <<= value."""
@@ -75,7 +64,7 @@ class StatementNode:
 
 @dataclass(slots=True)
 class LoopNode:
-    """A loop inside a tile: iteration, not tiling."""
+    """A loop: inside a stage it iterates within a tile; around stages it repeats them, one after another."""
 
     index: Index
     source: SourceLine
@@ -103,6 +92,8 @@ class Trace:
     ports: tuple[Port, ...]
     knobs: dict[str, object]
     body: list[Node]
+    internal: tuple[Port, ...] = ()
+    """Temporaries and tables that the body declared."""
 
     def pretty(self) -> str:
         """Readable text: ports, knobs, then one line per statement with the user's file and line."""
@@ -110,6 +101,7 @@ class Trace:
         lines = [
             f"kernel {self.name}  " + "  ".join(p.declaration for p in self.ports) + (f"  {shown}" if shown else "")
         ]
+        lines += [f"  {p.declaration}" for p in self.internal]
         number = 0
 
         def walk(nodes: list[Node], depth: int) -> None:
@@ -129,9 +121,9 @@ def _describe(node: Node) -> str:
     match node:
         case StageNode():
             word = "stage" if node.barrier else "grid"
-            return f"{word} " + " ".join(f"{i}<-{i.tiling}" for i in node.axes)
+            return f"{word} " + " ".join(f"{i}<-{i.over}" for i in node.axes)
         case LoopNode():
-            return f"sweep {node.index}<-{node.index.tiling}"
+            return f"sweep {node.index}<-{node.index.over}"
         case StoreNode():
             return f"{node.target} <<= {node.value}"
         case StatementNode():
@@ -146,6 +138,7 @@ class Recorder:
         self._open: list[list[Node]] = [self.body]
         self.stages: list[StageNode] = []
         self.loops: list[LoopNode] = []
+        self.internal: list[Port] = []
         self._names: dict[str, int] = {}
 
     def add(self, node: Node) -> None:

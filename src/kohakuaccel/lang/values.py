@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Never
 
 from kohakuaccel.diagnostics import Refusal, SourceLine
 from kohakuaccel.lang.dims import DimExpr
-from kohakuaccel.lang.trace import Index, StoreNode, recorder, user_line
+from kohakuaccel.lang.indices import IndexExpr
+from kohakuaccel.lang.trace import StoreNode, recorder, user_line
 
 if TYPE_CHECKING:
     from kohakuaccel.lang.ports import Port
@@ -112,7 +113,7 @@ class Contraction:
 class View(Value):
     """A port seen through indices: one instance's part of it."""
 
-    def __init__(self, port: Port, index: tuple[Index, ...]) -> None:
+    def __init__(self, port: Port, index: tuple[IndexExpr | int, ...]) -> None:
         self.port = port
         self.index = index
         self.source: SourceLine = user_line()
@@ -123,18 +124,18 @@ class View(Value):
     def __ilshift__(self, value: Value | DimExpr | float) -> View:
         """target <<= value: the only way a kernel writes."""
         source = user_line()
-        if self.port.direction != "out":
+        if self.port.direction not in ("out", "temp"):
             raise Refusal(
-                "only an output can be written",
+                "only an output or a temporary can be written",
                 where=str(self),
-                hint="declare it as an Out port",
+                hint="declare it as an Out port or an L.temp",
                 source=source,
             )
         recorder("a store").add(StoreNode(self, as_value(value), source))
         return self
 
     def __str__(self) -> str:
-        return f"{self.port.name}[{', '.join(i.name for i in self.index)}]"
+        return f"{self.port.name}[{', '.join(str(i) for i in self.index)}]"
 
 
 def as_value(x: Value | DimExpr | float) -> Value:

@@ -30,12 +30,19 @@ class BufferLayout(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class BufferSpec:
-    """A tensor of the schedule: role is "in", "out" or "temp"; shape is logical; layout gives the bytes."""
+    """A tensor of the schedule: role is "in", "out", "temp" or "table"; shape is logical; layout gives the bytes.
+
+    port: the number of the input it is an image of, or of the output it is; one input may be wanted in several byte
+    orders, or transposed (which `shape` then shows). contents: a table's values.
+    """
 
     name: str
     role: str
     shape: tuple[int, ...]
     layout: BufferLayout
+    port: int = -1
+    contents: Array | None = None
+    transposed: bool = False
 
     def __str__(self) -> str:
         shape = "x".join(str(n) for n in self.shape) or "scalar"
@@ -106,11 +113,10 @@ class Schedule:
         Raises Refusal naming the buffer, the first offending word and the user's line.
         """
         written: dict[int, NDArray[np.int64]] = {}
-        source = self.stages[0].bands[0].source if self.stages else None
         for one in self.stages:
             for band in one.bands:
                 for number in band.reads():
-                    if self.buffers[number].role != "in" and number not in written:
+                    if self.buffers[number].role in ("temp", "out") and number not in written:
                         raise Refusal(
                             "a band reads what no earlier stage wrote",
                             where=f"buffer {self.buffers[number].name}",
@@ -124,7 +130,7 @@ class Schedule:
                     np.add.at(counts, ranges[:, 0], 1)
                     np.add.at(counts, ranges[:, 0] + ranges[:, 1], -1)
         for number, spec in enumerate(self.buffers):
-            if spec.role == "in":
+            if spec.role != "out":
                 continue
             want = np.zeros(-(-spec.layout.nbytes // 32) + 1, np.int64)
             ranges = self.expected_words[number]
@@ -140,17 +146,44 @@ class Schedule:
                     got=f"written {int(got[word])} times",
                     limit="1",
                     hint="make the grid cover the output once",
-                    source=source,
+                    source=self._writer(number, word),
                 )
 
+    def _writer(self, buffer: int, word: int) -> SourceLine | None:
+        """The line of the last band that writes a word, or failing that the buffer."""
+        lines: list[tuple[bool, SourceLine]] = []
+        for band in (b for one in self.stages for b in one.bands):
+            for number, ranges in band.writes():
+                if number == buffer:
+                    inside = (ranges[:, 0] <= word) & (word < ranges[:, 0] + ranges[:, 1])
+                    lines.append((bool(inside.any()), band.source))
+        return max(enumerate(lines), key=lambda item: (item[1][0], item[0]))[1][1] if lines else None
+
     def run(self, inputs: Sequence[Array]) -> list[Array]:
-        """Outputs in the machine's formats. inputs: float16 arrays of the "in" buffers, in order."""
+        """Outputs in the machine's formats. inputs: one float16 array per In port, in order."""
         values: dict[int, Array] = {}
-        given = iter(inputs)
         for number, spec in enumerate(self.buffers):
-            if spec.role == "in":
-                values[number] = np.ascontiguousarray(next(given), np.float16).reshape(spec.shape)
+            given = self.source_values(spec, inputs)
+            if given is not None:
+                values[number] = given
         for one in self.stages:
             for band in one.bands:
                 band.run(values)
-        return [values[number].reshape(spec.shape) for number, spec in enumerate(self.buffers) if spec.role == "out"]
+        return [values[number].reshape(spec.shape) for number, spec in self.outputs()]
+
+    def outputs(self) -> list[tuple[int, BufferSpec]]:
+        """(number, buffer) of the outputs, in port order."""
+        found = [(number, spec) for number, spec in enumerate(self.buffers) if spec.role == "out"]
+        return sorted(found, key=lambda pair: pair[1].port)
+
+    @staticmethod
+    def source_values(spec: BufferSpec, inputs: Sequence[Array]) -> Array | None:
+        """What an "in" or "table" buffer holds, in its logical order; None for the others."""
+        if spec.role == "table" and spec.contents is not None:
+            return np.ascontiguousarray(spec.contents)
+        if spec.role != "in":
+            return None
+        given = np.asarray(inputs[spec.port], np.float16)
+        if spec.transposed:
+            given = np.swapaxes(given.reshape(*spec.shape[:-2], spec.shape[-1], spec.shape[-2]), -1, -2)
+        return np.ascontiguousarray(given).reshape(spec.shape)

@@ -25,6 +25,7 @@ from kohakutpu.lang.functions import (
     where,
 )
 from kohakutpu.lang.kernel import Kernel, kernel
+from kohakutpu.lang.memory import Region, Table, Temp, region, table, temp
 from kohakutpu.lang.ports import In, Out
 from kohakutpu.lang.tiles import Tile, tile
 
@@ -32,6 +33,9 @@ __all__ = [
     "In",
     "Kernel",
     "Out",
+    "Region",
+    "Table",
+    "Temp",
     "Tile",
     "abs",
     "equal",
@@ -44,6 +48,7 @@ __all__ = [
     "maximum",
     "minimum",
     "recip",
+    "region",
     "row_max",
     "row_mean",
     "row_min",
@@ -51,6 +56,8 @@ __all__ = [
     "row_sumsq",
     "rsqrt",
     "sqrt",
+    "table",
+    "temp",
     "tile",
     "where",
 ]

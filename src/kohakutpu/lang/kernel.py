@@ -20,11 +20,14 @@ from kohakutpu.lang.ports import In, Out
 
 if TYPE_CHECKING:
     from kohakuaccel.machine import Machine
+    from kohakutpu.device import Device
     from kohakutpu.layouts import Layout
     from kohakutpu.lower.plan import Plan
+    from kohakutpu.tensor import Tensor
 
 PLANS_KEPT = 256
 TRACES_KEPT = 64
+Hint = tuple["Layout", bool]
 Tune = Callable[["Machine", Mapping[str, int]], Mapping[str, object]]
 
 
@@ -59,7 +62,7 @@ class Kernel:
             handles = tuple(p.named(p.name) for p in self._ports)
             with recording() as active:
                 self.fn(**{p.name: p for p in handles}, **chosen)
-            found = Trace(self.__name__, handles, chosen, active.body)
+            found = Trace(self.__name__, handles, chosen, active.body, tuple(active.internal))
             self._traces[key] = found
             if len(self._traces) > TRACES_KEPT:
                 self._traces.popitem(last=False)
@@ -116,7 +119,7 @@ class Kernel:
         self,
         machine: Machine,
         shapes: Sequence[tuple[int, ...]],
-        hints: tuple[Layout | None, ...],
+        hints: tuple[Hint | None, ...],
         knobs: Mapping[str, object],
         arguments: Sequence[object] = (),
     ) -> Plan:
@@ -181,21 +184,37 @@ class Kernel:
                     hint="the tensor level answers for empty tensors",
                 )
         plan = self._plan(device.machine, [t.shape for t in tensors], _hints(tensors), knobs)
-        given = iter(tensors)
-        buffers: list[Any] = []
+        held: dict[int, Any] = {}
         for number, spec in enumerate(plan.buffers):
             if spec.role == "in":
-                buffers.append(next(given).buffer(plan.layout(number)))
-            else:
-                buffers.append(allocate(device, spec.layout.nbytes))
-        device.run(plan.image([b.address for b in buffers]))
+                given = tensors[spec.port]
+                if spec.transposed:
+                    given = given.transpose(*range(given.ndim - 2), given.ndim - 1, given.ndim - 2)
+                held[number] = given.buffer(plan.layout(number))
+            elif spec.role == "table":
+                held[number] = _table(plan, number, device).buffer(plan.layout(number))
+            elif spec.role == "out":
+                held[number] = allocate(device, spec.layout.nbytes)
+        workspace = allocate(device, plan.workspace.nbytes) if plan.workspace.nbytes else None
+        addresses = {n: b.address for n, b in held.items()}
+        device.run(plan.image(plan.addresses(addresses, workspace.address if workspace else 0)))
+        device.counters.device_relayouts += plan.relayouts
         dtype = np.result_type(*(t.dtype for t in tensors))
         results = [
-            Tensor.on_device(device, spec.shape, dtype, plan.layout(number), buffers[number])
-            for number, spec in enumerate(plan.buffers)
-            if spec.role == "out"
+            Tensor.on_device(device, spec.shape, dtype, plan.layout(number), held[number])
+            for number, spec in plan.schedule.outputs()
         ]
         return results[0] if len(results) == 1 else tuple(results)
+
+
+def _table(plan: Plan, number: int, device: Device) -> Tensor:
+    """A table of a plan as a tensor of one device, uploaded once per byte order."""
+    from kohakutpu.tensor import as_tensor
+
+    tables = plan.tables.setdefault(device, {})
+    if number not in tables:
+        tables[number] = as_tensor(plan.buffers[number].contents, device=device, where="table")
+    return tables[number]
 
 
 def _signature(fn: Callable[..., None]) -> tuple[tuple[Port, ...], dict[str, object]]:
@@ -248,23 +267,21 @@ def _knob_key(value: object) -> object:
     return (type(value).__name__, repr(value) if isinstance(value, float) else value)
 
 
-def _hints(arguments: Sequence[object]) -> tuple[Layout | None, ...]:
-    """Per argument a byte order its value can be walked in on the device; values that only a kernel wrote come
-    first, since moving them costs a round trip."""
-    from kohakutpu.layouts import OperandPack
+def _hints(arguments: Sequence[object]) -> tuple[Hint | None, ...]:
+    """Per argument, a byte order its value has on the device, and whether it exists in that order only: a value
+    that only a kernel wrote is moved on the device rather than through the host."""
+    from kohakutpu.layouts import Streamable
     from kohakutpu.tensor import Tensor
 
-    found: list[tuple[Layout | None, bool]] = []
+    found: list[Hint | None] = []
     for a in arguments:
-        if not isinstance(a, Tensor):
-            found.append((None, False))
-            continue
-        walkable = [layout for layout in a.layouts() if not isinstance(layout, OperandPack)]
-        born = a.storage.device_born and not a.storage.on_host
-        found.append((walkable[0] if walkable else None, born and bool(walkable)))
-    if any(born for _, born in found):
-        return tuple(layout if born else None for layout, born in found)
-    return tuple(layout for layout, _ in found)
+        layouts = a.layouts() if isinstance(a, Tensor) else ()
+        walkable = [layout for layout in layouts if isinstance(layout, Streamable)]
+        born = isinstance(a, Tensor) and a.storage.device_born and not a.storage.on_host
+        found.append((walkable[0], born) if walkable else None)
+    if any(hint is not None and hint[1] for hint in found):
+        return tuple(hint if hint is not None and hint[1] else None for hint in found)
+    return tuple(found)
 
 
 def _operand_notes(arguments: Sequence[object], buffers: Sequence[Any]) -> list[str]:

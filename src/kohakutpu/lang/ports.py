@@ -62,10 +62,10 @@ class _Tilings(Port):
 class In(_Tilings):
     """An input tensor: `x=L.In(M, K)`, `L.In(..., M, N)` (leading axes are a batch), `L.In(...)` (any rank)."""
 
-    direction: Literal["in", "out"] = "in"
+    direction: Literal["in", "out", "temp", "table"] = "in"
 
 
 class Out(_Tilings):
     """An output tensor; never passed, always allocated by the call."""
 
-    direction: Literal["in", "out"] = "out"
+    direction: Literal["in", "out", "temp", "table"] = "out"

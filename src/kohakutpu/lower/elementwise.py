@@ -16,27 +16,44 @@ from kohakuaccel.diagnostics import Refusal, SourceLine
 from kohakuaccel.machine import Machine, Unit
 from kohakuaccel.program import UnitProgram
 from kohakuaccel.schedule import Array
-from kohakutpu.layouts import WORD_BYTES, WORD_ELEMENTS, DrainedTiles, RowMajor
+from kohakutpu.layouts import WORD_BYTES, WORD_ELEMENTS, DrainedTiles, RowMajor, TilePattern
 from kohakutpu.lower import evaluate
 from kohakutpu.lower.body import Body, Node
 from kohakutpu.lower.vector_code import L1_DESCRIPTOR, Evaluator, VectorCode
-from kohakutpu.lower.vector_stream import Dims, VectorStream
+from kohakutpu.lower.vector_stream import Dims, VectorStream, linear
+
+Ints = NDArray[np.int64]
 
 CHUNK_WORDS = 8  # L1 words of a 128-element vector
 
 
 @dataclass(frozen=True, slots=True)
-class Piece:
-    """Equal work items: `words` L1 words each, gathered from memory by `dims`, one per byte offset."""
+class Walk:
+    """How one operand's words are gathered for a piece: descriptor dimensions, and a byte offset per piece."""
 
-    words: int
     dims: Dims
-    offsets: NDArray[np.int64]
+    offsets: Ints
 
 
 @dataclass(frozen=True, slots=True)
+class Piece:
+    """Equal work items of `words` L1 words each; walks: one per operand, the result's last."""
+
+    words: int
+    walks: tuple[Walk, ...]
+
+    @property
+    def count(self) -> int:
+        return len(self.walks[-1].offsets)
+
+
+@dataclass(frozen=True, eq=False, slots=True)
 class ElementwiseBand:
-    """out[w] = body(in0[w], in1[w], ...) for every memory word w of the common layout."""
+    """out[w] = body(in0[w], in1[w], ...) for every memory word w of the result's layout.
+
+    Operands share that layout, or are TilePattern vectors spread over its tiles. tiles: the (batch, row, column) of
+    the tiles to compute where that is not all of them.
+    """
 
     machine: Machine
     inputs: tuple[int, ...]
@@ -46,6 +63,8 @@ class ElementwiseBand:
     names: tuple[str, ...]
     part_words: int
     source: SourceLine
+    patterns: tuple[TilePattern | None, ...] = ()
+    tiles: Ints | None = None
 
     @property
     def engine(self) -> str:
@@ -74,29 +93,62 @@ class ElementwiseBand:
 
     def pieces(self, batch: int) -> list[Piece]:
         """The layout's data words cut into work items of at most `batch` words, holes skipped."""
+        if isinstance(self.layout, DrainedTiles) and (any(self.patterns) or self.tiles is not None):
+            return self._tile_pieces(self.layout, batch)
         runs = self.layout.runs
+        found: list[tuple[int, Dims, Ints]] = []
         if runs.words > batch or runs.count == 1:
             starts = np.arange(0, runs.words, batch)
             full = starts[starts + batch <= runs.words]
             origin = np.arange(runs.count) * runs.pitch
-            found: list[Piece] = []
             if len(full):
-                offsets = (origin[:, None] + full[None, :]).reshape(-1) * WORD_BYTES
-                found.append(Piece(batch, ((WORD_BYTES, batch),), offsets.astype(np.int64)))
+                found.append((batch, linear(batch), (origin[:, None] + full[None, :]).reshape(-1) * WORD_BYTES))
             rest = runs.words - batch * len(full)
             if rest:
-                offsets = (origin + batch * len(full)) * WORD_BYTES
-                found.append(Piece(rest, ((WORD_BYTES, rest),), offsets.astype(np.int64)))
-            return found
-        together = batch // runs.words
-        groups, rest = divmod(runs.count, together)
-        step = runs.pitch * WORD_BYTES
-        found = []
-        for count, first, number in ((together, 0, groups), (rest, groups * together, 1 if rest else 0)):
-            if number:
-                offsets = (first + np.arange(number) * count) * step
-                dims = ((WORD_BYTES, runs.words), (step, count))
-                found.append(Piece(count * runs.words, dims, offsets.astype(np.int64)))
+                found.append((rest, linear(rest), (origin + batch * len(full)) * WORD_BYTES))
+        else:
+            together = batch // runs.words
+            groups, rest = divmod(runs.count, together)
+            step = runs.pitch * WORD_BYTES
+            for count, first, number in ((together, 0, groups), (rest, groups * together, 1 if rest else 0)):
+                if number:
+                    dims = ((WORD_BYTES, runs.words), (step, count))
+                    found.append((count * runs.words, dims, (first + np.arange(number) * count) * step))
+        operands = len(self.inputs) + 1
+        return [Piece(w, (Walk(dims, offsets.astype(np.int64)),) * operands) for w, dims, offsets in found]
+
+    def _tile_pieces(self, layout: DrainedTiles, batch: int) -> list[Piece]:
+        """Pieces that stay inside a tile and, where a vector is spread over it, cover whole sub-tile rows or part of
+        one."""
+        gm, gn = layout.gm, layout.gn
+        if self.tiles is None:
+            down, across = layout.grid
+            grid = np.meshgrid(np.arange(layout.batch), np.arange(down), np.arange(across), indexing="ij")
+            tiles = np.stack([g.ravel() for g in grid], axis=1)
+        else:
+            tiles = self.tiles
+        if gn <= batch:
+            rows = min(gm, batch // gn)
+            cuts = [(g, 0, min(rows, gm - g) * gn) for g in range(0, gm, rows)]
+        else:
+            cuts = [(g, h, min(batch, gn - h)) for g in range(gm) for h in range(0, gn, batch)]
+        home = np.array([layout.tile_offset(int(b), int(i), int(j)) for b, i, j in tiles], np.int64)
+        found: list[Piece] = []
+        for words in sorted({c[2] for c in cuts}, reverse=True):
+            mine = np.array([(g, h) for g, h, w in cuts if w == words], np.int64)
+            g, h = mine[None, :, 0], mine[None, :, 1]
+            walks: list[Walk] = []
+            for pattern in (*(self.patterns or (None,) * len(self.inputs)), None):
+                if pattern is None:
+                    offsets = home[:, None] + (g * gn + h) * WORD_BYTES
+                    walks.append(Walk(linear(words), offsets.reshape(-1)))
+                    continue
+                tile = tiles[:, 2 if pattern.axis == "col" else 1]
+                of_batch = tiles[:, 0] if pattern.batch > 1 else np.zeros(len(tiles), np.int64)
+                start = (of_batch * pattern.tiles + tile) * pattern.groups * WORD_BYTES
+                offsets = start[:, None] + (h if pattern.axis == "col" else g) * WORD_BYTES
+                walks.append(Walk(_pattern_dims(pattern.axis, words, gn), offsets.reshape(-1)))
+            found.append(Piece(words, tuple(walks)))
         return found
 
     def code(self) -> tuple[VectorCode, dict[int, int], int, list[Piece]]:
@@ -152,7 +204,7 @@ class ElementwiseBand:
 
     def describe(self) -> Sequence[str]:
         code, _, _, pieces = self.code()
-        count = sum(len(p.offsets) for p in pieces)
+        count = sum(p.count for p in pieces)
         names = dict(enumerate(self.names))
         return [
             f"{count} batches of at most {max((p.words for p in pieces), default=0)} words over {self.layout} on "
@@ -165,20 +217,44 @@ class ElementwiseBand:
     def reads(self) -> Sequence[int]:
         return self.inputs
 
-    def writes(self) -> Sequence[tuple[int, NDArray[np.int64]]]:
-        ranges: list[NDArray[np.int64]] = []
+    def writes(self) -> Sequence[tuple[int, Ints]]:
+        ranges: list[Ints] = []
         for piece in self.code()[3]:
-            inner = piece.dims[0][1]
-            outer = piece.dims[1] if len(piece.dims) > 1 else (0, 1)
-            first = piece.offsets[:, None] // WORD_BYTES + np.arange(outer[1])[None, :] * (outer[0] // WORD_BYTES)
-            ranges.append(np.stack([first.reshape(-1), np.full(first.size, inner)], axis=1))
+            dims, offsets = piece.walks[-1].dims, piece.walks[-1].offsets
+            inner, outer = (*dims, (0, 1))[:2]
+            first = offsets[:, None] // WORD_BYTES + np.arange(outer[1])[None, :] * (outer[0] // WORD_BYTES)
+            ranges.append(np.stack([first.reshape(-1), np.full(first.size, inner[1])], axis=1))
         return ((self.out, np.concatenate(ranges) if ranges else np.zeros((0, 2), np.int64)),)
 
     def run(self, values: dict[int, Array]) -> None:
-        operands = [values[n].astype(np.float64).reshape(1, -1) for n in self.inputs]
-        shape = (1, self.layout.size)
-        result = np.broadcast_to(evaluate.run_body(self.body, operands), shape)
-        values[self.out] = evaluate.store_fp16(np.ascontiguousarray(result)).reshape(-1)
+        if not isinstance(self.layout, DrainedTiles):
+            operands = [values[n].astype(np.float64).reshape(1, -1) for n in self.inputs]
+            result = np.broadcast_to(evaluate.run_body(self.body, operands), (1, self.layout.size))
+            values[self.out] = evaluate.store_fp16(np.ascontiguousarray(result)).reshape(-1)
+            return
+        out = self.layout
+        shape = (out.batch, out.rows, out.cols)
+        operands = []
+        for n, pattern in zip(self.inputs, self.patterns or (None,) * len(self.inputs)):
+            value = values[n].astype(np.float64)
+            if pattern is None:
+                value = value.reshape(shape)
+            elif pattern.axis == "col":
+                value = value.reshape(pattern.batch, 1, pattern.length)
+            else:
+                value = value.reshape(pattern.batch, pattern.length, 1)
+            operands.append(np.broadcast_to(value, shape).reshape(1, -1))
+        whole = np.broadcast_to(evaluate.run_body(self.body, operands), (1, out.size))
+        stored = evaluate.store_fp16(np.ascontiguousarray(whole)).reshape(shape)
+        if self.tiles is None:
+            values[self.out] = stored
+            return
+        if self.out not in values:
+            values[self.out] = np.zeros(shape, np.float16)
+        target = values[self.out].reshape(shape)
+        for b, i, j in self.tiles.tolist():
+            part = (b, slice(4 * out.gm * i, 4 * out.gm * (i + 1)), slice(4 * out.gn * j, 4 * out.gn * (j + 1)))
+            target[part] = stored[part]
 
     def programs(self, source: int) -> list[UnitProgram]:
         """The stream of each core with work: pieces dealt in contiguous shares."""
@@ -187,7 +263,7 @@ class ElementwiseBand:
         streams: dict[int, VectorStream] = {}
         turn = 0
         for piece in pieces:
-            shares = np.array_split(piece.offsets, len(cores))
+            shares = np.array_split(np.arange(piece.count), len(cores))
             for n, share in enumerate(shares):
                 if not len(share):
                     continue
@@ -199,9 +275,18 @@ class ElementwiseBand:
                     stream.shape(L1_DESCRIPTOR, ((1, self.machine.params.vl1),))
                     stream.base(L1_DESCRIPTOR, -1, 0)
                     stream.run(prologue)
-                buffers = (*self.inputs, self.out)
-                for d in range(len(buffers)):
-                    stream.shape(1 + d, piece.dims)
-                stream.runs(entries[piece.words], [(1 + d, b, share) for d, b in enumerate(buffers)])
-            turn += len(piece.offsets) % len(cores)
+                moves: list[tuple[int, int, Ints]] = []
+                for d, (buffer, walk) in enumerate(zip((*self.inputs, self.out), piece.walks)):
+                    stream.shape(1 + d, walk.dims)
+                    moves.append((1 + d, buffer, walk.offsets[share]))
+                stream.runs(entries[piece.words], moves)
+            turn += piece.count % len(cores)
         return [streams[i].finish() for i in sorted(streams)]
+
+
+def _pattern_dims(axis: str, words: int, gn: int) -> Dims:
+    """A vector's walk over `words` sub-tiles, whole rows of gn or part of one: along a row for "col", else staying."""
+    if words <= gn:
+        return ((WORD_BYTES, words),) if axis == "col" else ((0, words),)
+    rows = words // gn
+    return ((WORD_BYTES, gn), (0, rows)) if axis == "col" else ((0, gn), (WORD_BYTES, rows))

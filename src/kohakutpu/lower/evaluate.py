@@ -248,19 +248,22 @@ def quantise(x: NDArray[np.float16]) -> tuple[F64, F64]:
     return q.reshape(rows, k), np.ldexp(m8 / 8.0, es)
 
 
-def contract(a: NDArray[np.float16], b: NDArray[np.float16]) -> NDArray[np.float16]:
-    """a[M, K] @ b[N, K].T on a cluster: MXFP7 blocks, FP22 accumulation in K order, FP16 emit (datasheet 2.2-2.5)."""
-    k = a.shape[1]
-    pad = -k % 32
-    qa, sa = quantise(np.pad(a, ((0, 0), (0, pad))))
-    qb, sb = quantise(np.pad(b, ((0, 0), (0, pad))))
-    total = np.zeros((a.shape[0], b.shape[0]))
-    for block in range((k + pad) // 32):
-        part = slice(32 * block, 32 * block + 32)
-        dots = qa[:, part] @ qb[:, part].T
-        partial = _rne(dots * (sa[:, block, None] * sb[None, :, block]), 15)
-        total = partial if block == 0 else _rne(total + partial, 15)
-        total = total + 0.0  # FP22 has one zero
-        over = np.abs(total) >= 2.0**64
-        total = np.where(over, np.copysign((2 - 2.0**-14) * 2.0**64, total), total)
+def contract_terms(terms: Sequence[tuple[NDArray[np.float16], NDArray[np.float16]]]) -> NDArray[np.float16]:
+    """Sum of a[M, K] @ b[N, K].T on a cluster: MXFP7 blocks, FP22 accumulation in order, FP16 emit (datasheet 2.2-2.5).
+
+    Every K is a multiple of 32.
+    """
+    total: F64 | None = None
+    for a, b in terms:
+        qa, sa = quantise(a)
+        qb, sb = quantise(b)
+        for block in range(a.shape[1] // 32):
+            part = slice(32 * block, 32 * block + 32)
+            dots = qa[:, part] @ qb[:, part].T
+            partial = _rne(dots * (sa[:, block, None] * sb[None, :, block]), 15)
+            total = partial if total is None else _rne(total + partial, 15)
+            total = total + 0.0  # FP22 has one zero
+            over = np.abs(total) >= 2.0**64
+            total = np.where(over, np.copysign((2 - 2.0**-14) * 2.0**64, total), total)
+    assert total is not None
     return store_fp16(total)

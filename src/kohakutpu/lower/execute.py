@@ -26,16 +26,16 @@ def execute(plan: Plan, inputs: Sequence[NDArray[np.float16]]) -> list[Array]:
     from kohakutpu.units.vector_state import make_vectors
 
     addresses = plan.nominal_addresses()
-    end = addresses[-1] + plan.buffers[-1].layout.nbytes
+    end = max(at + spec.layout.nbytes for at, spec in zip(addresses, plan.buffers))
     memory = make_memory([-(-max(end, 1) // 4096) * 4096])
     clusters, vectors, outbox = make_clusters(plan.machine), make_vectors(plan.machine), make_outbox()
     note = np.zeros(NOTE_WORDS, np.int64)
-    given = iter(inputs)
     for number, spec in enumerate(plan.buffers):
-        if spec.role != "in":
+        values = plan.schedule.source_values(spec, inputs)
+        if values is None:
             continue
         layout = plan.layout(number)
-        data = layout.pack(np.ascontiguousarray(next(given), np.float16).reshape(-1))
+        data = layout.pack(values.reshape(-1))
         at = addresses[number]
         if isinstance(layout, OperandPack) and layout.preq:
             status = quantising_upload(memory, 0, "AB".index(layout.side), at, data.view(np.uint16), 0, note)
@@ -64,9 +64,8 @@ def execute(plan: Plan, inputs: Sequence[NDArray[np.float16]]) -> list[Array]:
                         disassembly=one.codec.text(rows[index : index + 1])[0],
                     )
     results: list[Array] = []
-    for number, spec in enumerate(plan.buffers):
-        if spec.role == "out":
-            layout = plan.layout(number)
-            at = addresses[number]
-            results.append(layout.unpack(memory.byte[at : at + layout.nbytes].copy()).reshape(spec.shape))
+    for number, spec in plan.schedule.outputs():
+        layout = plan.layout(number)
+        at = addresses[number]
+        results.append(layout.unpack(memory.byte[at : at + layout.nbytes].copy()).reshape(spec.shape))
     return results

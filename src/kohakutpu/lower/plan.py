@@ -6,9 +6,11 @@ It decides what is computed once and kept; every level can be printed, verified 
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import astuple
 from functools import cached_property
+from typing import Any, Protocol, runtime_checkable
+from weakref import WeakKeyDictionary
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,11 +21,20 @@ from kohakuaccel.machine import Machine
 from kohakuaccel.program import Program, UnitProgram
 from kohakuaccel.schedule import Array, BufferSpec, Schedule
 from kohakutpu.layouts import Layout
-from kohakutpu.lower.contraction import ContractionBand
-from kohakutpu.lower.elementwise import ElementwiseBand
-from kohakutpu.lower.rows import RowBand
+from kohakutpu.lower.lifetimes import Workspace, place
+from kohakutpu.lower.relayout import RelayoutBand
 
 IMAGES_KEPT = 8  # address assignments remembered per plan
+
+
+@runtime_checkable
+class Programmed(Protocol):
+    """A band of this machine: it can emit its instruction streams."""
+
+    @property
+    def source(self) -> SourceLine: ...
+
+    def programs(self, source: int) -> list[UnitProgram]: ...
 
 
 class Plan:
@@ -33,6 +44,8 @@ class Plan:
         self.machine = machine
         self.schedule = schedule
         self.notes = tuple(notes)
+        self.tables: WeakKeyDictionary[Any, dict[int, Any]] = WeakKeyDictionary()
+        """Per device, the tensors that hold this plan's tables there (kept by whoever runs the plan)."""
         self._images: OrderedDict[tuple[int, ...], Image] = OrderedDict()
 
     @property
@@ -53,7 +66,7 @@ class Plan:
         for stage in self.schedule.stages:
             streams: list[UnitProgram] = []
             for band in stage.bands:
-                assert isinstance(band, ContractionBand | ElementwiseBand | RowBand)
+                assert isinstance(band, Programmed)
                 if band.source not in sources:
                     sources.append(band.source)
                 streams.extend(band.programs(sources.index(band.source)))
@@ -73,20 +86,40 @@ class Plan:
             self._images.move_to_end(key)
         return found
 
+    @cached_property
+    def relayouts(self) -> int:
+        """Stages that only change a byte order."""
+        return sum(isinstance(band, RelayoutBand) for stage in self.schedule.stages for band in stage.bands)
+
+    @cached_property
+    def workspace(self) -> Workspace:
+        """Where temporaries lie in one block of memory: those that never live together share it."""
+        return place(self.schedule)
+
+    def addresses(self, outside: Mapping[int, int], workspace: int) -> list[int]:
+        """One address per buffer: those given for inputs, tables and outputs, and the temporaries' in the workspace."""
+        return [
+            outside[n] if spec.role != "temp" else workspace + self.workspace.offsets[n]
+            for n, spec in enumerate(self.buffers)
+        ]
+
     def nominal_addresses(self) -> list[int]:
-        """Addresses as an empty device would give them: buffers one after another, on 256-byte boundaries."""
-        addresses: list[int] = []
+        """Addresses as an empty device would give them: buffers one after another, then the workspace."""
+        outside: dict[int, int] = {}
         at = 0
-        for spec in self.buffers:
-            addresses.append(at)
-            at += -(-max(spec.layout.nbytes, 1) // 4096) * 4096
-        return addresses
+        for number, spec in enumerate(self.buffers):
+            if spec.role != "temp":
+                outside[number] = at
+                at += -(-max(spec.layout.nbytes, 1) // 4096) * 4096
+        return self.addresses(outside, at)
 
     # reading
 
     def pretty(self) -> str:
         """Stages, units, reasons, buffers, and what moving the operands costs."""
         lines = [self.schedule.pretty()]
+        if self.workspace.nbytes:
+            lines.append(f"  workspace {self.workspace.nbytes:,} B for temporaries of {self.workspace.total:,} B")
         if self.notes:
             lines += ["  operands", *(f"    {note}" for note in self.notes)]
         return "\n".join(lines)
@@ -117,24 +150,27 @@ class Plan:
 
     def run_image(self, *inputs: NDArray[np.float16]) -> list[Array]:
         """L0 run: a fresh device executes the encoded image."""
+        from kohakuaccel.device import Buffer
         from kohakutpu.device import Device
         from kohakutpu.layouts import OperandPack
 
         device = Device(self.machine)
-        given = iter(inputs)
-        buffers = [device.alloc(spec.layout.nbytes) for spec in self.buffers]
+        held: dict[int, Buffer] = {}
         for number, spec in enumerate(self.buffers):
-            if spec.role == "in":
+            if spec.role == "temp":
+                continue
+            held[number] = device.alloc(spec.layout.nbytes)
+            values = self.schedule.source_values(spec, inputs)
+            if values is not None:
                 layout = self.layout(number)
-                values = np.ascontiguousarray(next(given), np.float16).reshape(-1)
                 quantise = layout.side if isinstance(layout, OperandPack) and layout.preq else None
-                device.upload(buffers[number], layout.pack(values), quantise)
-        device.run(self.image([b.address for b in buffers]))
+                device.upload(held[number], layout.pack(values.reshape(-1)), quantise)
+        workspace = device.alloc(max(self.workspace.nbytes, 1), 4096)
+        device.run(self.image(self.addresses({n: b.address for n, b in held.items()}, workspace.address)))
         results: list[Array] = []
-        for number, spec in enumerate(self.buffers):
-            if spec.role == "out":
-                layout = self.layout(number)
-                runs = None if isinstance(layout, OperandPack) else astuple(layout.runs)
-                data = device.download(buffers[number], layout.nbytes, runs=runs)
-                results.append(layout.unpack(data).reshape(spec.shape))
+        for number, spec in self.schedule.outputs():
+            layout = self.layout(number)
+            runs = None if isinstance(layout, OperandPack) else astuple(layout.runs)
+            data = device.download(held[number], layout.nbytes, runs=runs)
+            results.append(layout.unpack(data).reshape(spec.shape))
         return results

@@ -165,7 +165,7 @@ class Resident:
             at += words
         for n in moving:
             self._home[n] = at
-            at += words * rows
+            at += words * (1 if n in band.held else rows)
         self._out = at
         self.entries: dict[int, int] = {}
         for count in sorted({rows, 1}):
@@ -190,8 +190,9 @@ class Resident:
 
     def _row(self, r: int) -> None:
         band, routine = self.band, self._routine
-        places = [self._home[n] + (0 if n in band.shared else r * band.row_words) for n in range(len(band.inputs))]
-        cols = band.layout.cols
+        still = band.shared | band.held
+        places = [self._home[n] + (0 if n in still else r * band.row_words) for n in range(len(band.inputs))]
+        cols = band.cols
         for number in range(routine.reduction_passes):
             routine.accumulate(number, places, 0, cols, fresh=True)
             routine.finish(number)
@@ -208,18 +209,23 @@ class Resident:
         band = self.band
         for n in sorted(band.shared):
             stream.shape(1 + n, linear(band.row_words))
-            stream.base(1 + n, band.inputs[n], 0)
+            stream.base(1 + n, band.inputs[n], int(band.rows_of[n][0]) * band.row_bytes)
         stream.run(self.prologue)
-        full, rest = divmod(count, self.rows)
-        for size, start, steps in ((self.rows, first, full), (1, first + full * self.rows, rest)):
-            if not steps:
+        starts: dict[int, list[int]] = {self.rows: [], 1: []}
+        for begin, length in band.segments(first, count):
+            full = length // self.rows
+            starts[self.rows] += [begin + k * self.rows for k in range(full)]
+            starts[1] += list(range(begin + full * self.rows, begin + length))
+        out = 1 + len(band.inputs)
+        for size, begins in starts.items():
+            if not begins:
                 continue
-            index = start + np.arange(steps, dtype=np.int64) * size
-            moves = [(1 + n, band.inputs[n], index * band.layout.pitch * 2) for n in self._moving]
-            moves.append((1 + len(band.inputs), band.out, index * band.out_layout.pitch * 2))
+            index = np.array(begins, np.int64)
+            moves = [(1 + n, band.inputs[n], band.rows_of[n][index] * band.row_bytes) for n in self._moving]
+            moves.append((out, band.out, band.out_rows[index] * band.out_words * WORD_BYTES))
             for n in self._moving:
-                stream.shape(1 + n, linear(size * band.row_words))
-            stream.shape(1 + len(band.inputs), linear(size * band.out_words))
+                stream.shape(1 + n, linear(band.row_words * (1 if n in band.held else size)))
+            stream.shape(out, linear(size * band.out_words))
             stream.runs(self.entries[size], moves)
 
 
@@ -233,7 +239,7 @@ class Pieces:
         self.code = self._routine.code
         self._count = ceil_div(band.row_words, words)
         self._last_words = band.row_words - words * (self._count - 1)
-        self._last_elements = band.layout.cols - WORD_ELEMENTS * words * (self._count - 1)
+        self._last_elements = band.cols - WORD_ELEMENTS * words * (self._count - 1)
         self._out = words * len(band.inputs)
         self._places = [words * n for n in range(len(band.inputs))]
         full = words * WORD_ELEMENTS
@@ -289,6 +295,7 @@ class Pieces:
         passes = routine.reduction_passes + (0 if band.per_row else 1)
         out = 1 + len(band.inputs)
         for row in range(first, first + count):
+            home = int(band.out_rows[row]) * band.out_words * WORD_BYTES
             for number in range(passes):
                 storing = number == routine.reduction_passes
                 for piece in range(self._count):
@@ -303,12 +310,12 @@ class Pieces:
                     moves: list[tuple[int, int, NDArray[np.int64]]] = []
                     for n in routine.operands(number):
                         stream.shape(1 + n, linear(size))
-                        start = 0 if n in band.shared else row * band.layout.pitch * 2
+                        start = int(band.rows_of[n][row]) * band.row_bytes
                         moves.append((1 + n, band.inputs[n], np.array([start + offset], np.int64)))
                     if storing:
                         stream.shape(out, linear(size))
-                        moves.append((out, band.out, np.array([row * band.out_layout.pitch * 2 + offset], np.int64)))
+                        moves.append((out, band.out, np.array([home + offset], np.int64)))
                     elif last and band.per_row and number == passes - 1:
                         stream.shape(out, linear(band.out_words))
-                        moves.append((out, band.out, np.array([row * band.out_layout.pitch * 2], np.int64)))
+                        moves.append((out, band.out, np.array([home], np.int64)))
                     stream.runs(self.entries[number, kind], moves)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,27 +18,31 @@ from kohakuaccel.diagnostics import Refusal, SourceLine
 from kohakuaccel.machine import Machine, Unit
 from kohakuaccel.program import UnitProgram
 from kohakuaccel.schedule import Array
-from kohakutpu.layouts import WORD_ELEMENTS, RowMajor, ceil_div
+from kohakutpu.layouts import WORD_BYTES, WORD_ELEMENTS, RowMajor, ceil_div
 from kohakutpu.lower import evaluate
 from kohakutpu.lower.body import Body
 from kohakutpu.lower.row_code import CHUNK, Pieces, Resident
 from kohakutpu.lower.vector_code import L1_DESCRIPTOR
 from kohakutpu.lower.vector_stream import VectorStream
 
+Ints = NDArray[np.int64]
 
-@dataclass(frozen=True, slots=True)
+
+@dataclass(frozen=True, eq=False, slots=True)
 class RowBand:
-    """out[r] = body(rows of the inputs, shared rows): inputs and out are row-major with one row count.
+    """out[out_rows[n]] = body(row rows_of[k][n] of operand k, ...) for every instance n.
 
-    shared: operand numbers (positions in `inputs`) that are one row for all.
+    Operands and a full result are row-major with `cols` columns and one pitch; a result of one number per row has one
+    column. rows_of: int64[instances] per operand; out_rows: int64[instances], no row twice.
     """
 
     machine: Machine
     inputs: tuple[int, ...]
-    shared: frozenset[int]
+    rows_of: tuple[Ints, ...]
     out: int
-    layout: RowMajor
+    cols: int
     out_layout: RowMajor
+    out_rows: Ints
     body: Body
     names: tuple[str, ...]
     source: SourceLine
@@ -52,7 +57,38 @@ class RowBand:
 
     @property
     def row_words(self) -> int:
-        return self.layout.pitch // WORD_ELEMENTS
+        return ceil_div(self.cols, WORD_ELEMENTS)
+
+    @property
+    def row_bytes(self) -> int:
+        return self.row_words * WORD_BYTES
+
+    @property
+    def shared(self) -> frozenset[int]:
+        """Positions of operands of which every instance reads the same row."""
+        return frozenset(n for n, rows in enumerate(self.rows_of) if len(rows) > 1 and bool(np.all(rows == rows[0])))
+
+    @property
+    def held(self) -> frozenset[int]:
+        """Positions of operands whose row mostly stays from one instance to the next."""
+        steps = [np.diff(rows) for rows in self.rows_of]
+        return frozenset(
+            n for n, s in enumerate(steps) if n not in self.shared and int((s == 0).sum()) > int((s == 1).sum())
+        )
+
+    def joined(self) -> NDArray[np.bool_]:
+        """bool[instances - 1]: whether the next instance may share a RUN: all rows step as the code does."""
+        good = np.diff(self.out_rows) == 1
+        for n, rows in enumerate(self.rows_of):
+            if n not in self.shared:
+                good &= np.diff(rows) == (0 if n in self.held else 1)
+        return good
+
+    def segments(self, first: int, count: int) -> list[tuple[int, int]]:
+        """(first instance, instances) of the longest stretches of a share that step together."""
+        breaks = np.flatnonzero(~self.joined()[first : first + count - 1]) + 1
+        bounds = [0, *breaks.tolist(), count]
+        return [(first + a, b - a) for a, b in pairwise(bounds)]
 
     @property
     def lanes(self) -> int:
@@ -92,9 +128,9 @@ class RowBand:
         moving = len(self.inputs) - len(self.shared)
         fixed = words * len(self.shared)
         if max(words, self.out_words) <= p.walk_max and fixed + words * moving + self.out_words <= p.vl1:
-            share = ceil_div(self.layout.rows, len(self.cores))
+            longest = max(n for _, first, count in self.deal() for _, n in self.segments(first, count))
             rows = min(
-                share,
+                longest,
                 (p.vl1 - fixed) // (words * moving + self.out_words),
                 p.walk_max // max(words, self.out_words),
             )
@@ -115,13 +151,13 @@ class RowBand:
 
     def deal(self) -> list[tuple[Unit, int, int]]:
         """(core, first row, rows): contiguous shares."""
-        bounds = np.linspace(0, self.layout.rows, len(self.cores) + 1).astype(int)
+        bounds = np.linspace(0, len(self.out_rows), len(self.cores) + 1).astype(int)
         return [(u, int(a), int(b - a)) for u, a, b in zip(self.cores, bounds[:-1], bounds[1:]) if b > a]
 
     def describe(self) -> Sequence[str]:
         plan = self.plan()
         return [
-            f"{self.layout.rows} rows of {self.layout.cols} on {len(self.deal())} cores, {plan.describe()}",
+            f"{len(self.out_rows)} rows of {self.cols} on {len(self.deal())} cores, {plan.describe()}",
             f"expression {self.body.pretty(dict(enumerate(self.names)))}",
             f"program {len(plan.code.words)} of {self.machine.params.imem} words, {self.passes} passes",
         ]
@@ -129,19 +165,20 @@ class RowBand:
     def reads(self) -> Sequence[int]:
         return self.inputs
 
-    def writes(self) -> Sequence[tuple[int, NDArray[np.int64]]]:
-        first = np.arange(self.layout.rows, dtype=np.int64) * self.out_words
+    def writes(self) -> Sequence[tuple[int, Ints]]:
+        first = self.out_rows * self.out_words
         return ((self.out, np.stack([first, np.full_like(first, self.out_words)], axis=1)),)
 
     def run(self, values: dict[int, Array]) -> None:
-        rows, cols = self.layout.rows, self.layout.cols
         operands = [
-            values[b].astype(np.float64).reshape((1, cols) if n in self.shared else (rows, cols))
-            for n, b in enumerate(self.inputs)
+            values[b].reshape(-1, self.cols)[rows].astype(np.float64) for b, rows in zip(self.inputs, self.rows_of)
         ]
         result = evaluate.run_body(self.body, operands)
-        full = np.broadcast_to(result, (rows, 1 if self.per_row else cols))
-        values[self.out] = evaluate.store_fp16(np.ascontiguousarray(full)).reshape(-1)
+        width = 1 if self.per_row else self.cols
+        full = np.broadcast_to(result, (len(self.out_rows), width))
+        if self.out not in values:
+            values[self.out] = np.zeros((self.out_layout.rows, width), np.float16)
+        values[self.out].reshape(-1, width)[self.out_rows] = evaluate.store_fp16(np.ascontiguousarray(full))
 
     def programs(self, source: int) -> list[UnitProgram]:
         """The stream of each core with rows."""

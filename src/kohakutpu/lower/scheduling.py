@@ -1,7 +1,6 @@
-"""From a trace with known sizes to a schedule: which bands a kernel needs, in which stages, over which layouts.
+"""From a trace with known sizes to a schedule: loops around stages unrolled, each stage lowered by its form.
 
-It decides the form of each stage (contraction, elementwise, rows) from its statements, and refuses by name what
-none of them can hold.
+It decides the form of a stage (tiles, parts, rows) and the order of stages; it refuses by name what none can hold.
 """
 
 from __future__ import annotations
@@ -11,73 +10,88 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from kohakuaccel.diagnostics import Refusal, SourceLine, Unsupported
-from kohakuaccel.lang.trace import Node, StageNode, StatementNode, StoreNode, Trace
+from kohakuaccel.diagnostics import Refusal, Unsupported
+from kohakuaccel.lang.dims import DimExpr
+from kohakuaccel.lang.indices import evaluate
+from kohakuaccel.lang.ports import Tiling
+from kohakuaccel.lang.trace import LoopNode, Node, StageNode, StatementNode, StoreNode, Trace
 from kohakuaccel.machine import Machine
-from kohakuaccel.schedule import BufferSpec, Schedule
-from kohakutpu.layouts import Layout, OperandPack, RowMajor, WordRuns
+from kohakuaccel.schedule import Schedule
+from kohakutpu.layouts import KBLOCK, LANES, Layout, ceil_div
 from kohakutpu.lower.binding import Binding
-from kohakutpu.lower.tile_stage import contraction_stage
+from kohakutpu.lower.instances import ports_of, tile_rows
+from kohakutpu.lower.tile_stage import TileStage
 from kohakutpu.lower.vector_stages import elementwise_store, row_store
-from kohakutpu.lower.work import Work
+from kohakutpu.lower.work import Env, Work, data_words
 
 
-def build_schedule(trace: Trace, machine: Machine, binding: Binding, hints: Sequence[Layout | None]) -> Schedule:
-    """hints: per input, a layout its value already has on the device (elementwise work adopts it), or None.
+def build_schedule(
+    trace: Trace, machine: Machine, binding: Binding, hints: Sequence[tuple[Layout, bool] | None]
+) -> Schedule:
+    """hints: per input, a layout its value already has on the device (elementwise work adopts it), and whether that is
+    the only place where it is; or None.
 
     Raises Refusal with the user's line for anything that cannot be right or is not available.
     """
-    ports = trace.ports
-    work = Work(
-        trace,
-        machine,
-        binding,
-        hints,
-        [p.name for p in ports],
-        [p.direction for p in ports],
-        list(binding.shapes),
-    )
-    written: dict[int, SourceLine] = {}
-    for node in trace.body:
-        if not isinstance(node, StageNode):
-            raise Refusal(
-                "a statement belongs to an instance of a grid",
-                where=_what(node),
-                hint="put it inside a grid or stage",
-                source=node.source,
-            )
-        _stage(work, node, written)
-    for n, port in enumerate(ports):
-        if port.direction == "out" and n not in written:
+    work = Work(trace, machine, binding, hints)
+    _walk(work, trace.body, {})
+    for tensor in work.tensors:
+        port = tensor.port
+        if port.direction == "out" and tensor.home < 0:
             raise Refusal(
                 "every output is written",
                 where=f"kernel {trace.name}, {port.declaration}",
                 hint=f"store into it: {port.name}[...] <<= value",
             )
-        if n not in work.layouts:
-            work.layouts[n] = RowMajor.of_shape(work.shapes[n])
-    buffers = tuple(
-        BufferSpec(name, role, shape, work.layouts[n])
-        for n, (name, role, shape) in enumerate(zip(work.names, work.roles, work.shapes))
-    )
-    expected = tuple(_data_words(work.layouts[n]) for n in range(len(buffers)))
-    result = Schedule(trace.name, machine.name, buffers, tuple(work.stages), expected)
+    expected = tuple(_words(spec.layout) for spec in work.buffers)
+    result = Schedule(trace.name, machine.name, tuple(work.buffers), tuple(work.stages), expected)
     result.verify()
     return result
 
 
-def _data_words(layout: Layout) -> NDArray[np.int64]:
-    runs = WordRuns(layout.nbytes // 32, 0, 1) if isinstance(layout, OperandPack) else layout.runs
-    first = np.arange(runs.count, dtype=np.int64) * runs.pitch
-    return np.stack([first, np.full_like(first, runs.words)], axis=1)
+def _words(layout: object) -> NDArray[np.int64]:
+    assert isinstance(layout, Layout)
+    return data_words(layout)
 
 
-def _what(node: Node) -> str:
-    return node.text if isinstance(node, StatementNode) else type(node).__name__
+def _walk(work: Work, nodes: Sequence[Node], env: Env) -> None:
+    for node in nodes:
+        if isinstance(node, LoopNode):
+            for n in range(_iterations(work, node, env)):
+                _walk(work, node.body, {**env, node.index: n})
+        elif isinstance(node, StageNode):
+            _stage(work, node, env)
+        else:
+            raise Refusal(
+                "a statement belongs to an instance of a grid",
+                where=node.text if isinstance(node, StatementNode) else str(node.target),
+                hint="put it inside a grid or stage",
+                source=node.source,
+            )
 
 
-def _stage(work: Work, node: StageNode, written: dict[int, SourceLine]) -> None:
-    kinds = {axis.tiling.kind for axis in node.axes}
+def _iterations(work: Work, node: LoopNode, env: Env) -> int:
+    over = node.index.over
+    if isinstance(over, DimExpr):
+        return int(over.value(work.binding.sizes))
+    if isinstance(over, Tiling):
+        axes = over.port.axes
+        if over.kind == "tiles":
+            return ceil_div(tile_rows(work, over), LANES * over.size)
+        if over.kind == "each":
+            return work.extent(axes[over.size])
+        if over.kind == "chunks32":
+            return ceil_div(work.extent(axes[-1]), KBLOCK * over.size)
+        raise Unsupported(
+            "a loop around stages runs over tiles, chunks, positions of an axis, a number or an index",
+            where=str(over),
+            hint="open a stage over it",
+            source=node.source,
+        )
+    return int(evaluate(over, env))
+
+
+def _stage(work: Work, node: StageNode, env: Env) -> None:
     stores = [n for n in node.body if isinstance(n, StoreNode)]
     if not stores:
         raise Refusal(
@@ -86,31 +100,47 @@ def _stage(work: Work, node: StageNode, written: dict[int, SourceLine]) -> None:
             hint="store its result with <<=",
             source=node.source,
         )
-    for store in stores:
-        number = work.number(store.target.port)
-        if number in written:
-            raise Refusal(
-                "an output element is written once",
-                where=f"{store.target} (first written at {written[number]})",
-                hint="combine both values in one store",
-                source=store.source,
-            )
-        written[number] = store.source
-    if kinds == {"tiles"}:
-        contraction_stage(work, node, stores)
+    _check_hazards(stores)
+    kinds = {axis.over.kind for axis in node.axes if isinstance(axis.over, Tiling)}
+    if "tiles" in kinds and kinds <= {"tiles", "each"}:
+        TileStage(work, node, env).lower()
     elif kinds == {"parts"} and len(node.axes) == 1:
         for store in _plain(node):
-            elementwise_store(work, node, store)
-    elif kinds == {"rows"} and len(node.axes) == 1:
+            elementwise_store(work, node, store, env)
+    elif "rows" in kinds and kinds <= {"rows", "each"}:
         for store in _plain(node):
-            row_store(work, node, store)
+            row_store(work, node, store, env)
     else:
         raise Unsupported(
-            "a stage runs over tiles of two operands, or over parts or rows of one port",
-            where=" x ".join(str(a.tiling) for a in node.axes),
+            "a stage runs over tiles of two operands, over parts, or over rows",
+            where=" x ".join(str(a.over) for a in node.axes),
             hint="use one kind of tiling per stage",
             source=node.source,
         )
+
+
+def _check_hazards(stores: Sequence[StoreNode]) -> None:
+    """A unit does not wait between the statements of one stage (the guide, "Stages")."""
+    written: dict[int, StoreNode] = {}
+    for store in stores:
+        for port in ports_of(store.value):
+            if id(port) in written:
+                first = written[id(port)]
+                raise Refusal(
+                    "a statement reads what an earlier statement of the same stage wrote: it would read stale bytes",
+                    where=f"{store.target} <<= ... {port.name} ..., written by {first.target} at {first.source}",
+                    hint="put them in separate stages",
+                    source=store.source,
+                )
+        if id(store.target.port) in written:
+            first = written[id(store.target.port)]
+            raise Refusal(
+                "an output element is written once",
+                where=f"{store.target} (first written at {first.source})",
+                hint="combine both values in one store",
+                source=store.source,
+            )
+        written[id(store.target.port)] = store
 
 
 def _plain(node: StageNode) -> list[StoreNode]:
@@ -119,16 +149,8 @@ def _plain(node: StageNode) -> list[StoreNode]:
         if not isinstance(statement, StoreNode):
             raise Unsupported(
                 "a vector stage holds stores only",
-                where=_what(statement),
+                where=statement.text if isinstance(statement, StatementNode) else type(statement).__name__,
                 hint="move it to its own stage",
-                source=statement.source,
-            )
-        if statement.target.index != node.axes:
-            raise Refusal(
-                "a store is indexed by its stage's instance",
-                where=str(statement.target),
-                limit=f"[{', '.join(a.name for a in node.axes)}]",
-                hint="index the output like the inputs",
                 source=statement.source,
             )
         found.append(statement)

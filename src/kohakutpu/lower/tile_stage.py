@@ -1,203 +1,428 @@
-"""A stage over tiles of two operands: one accumulator, one sweep, one store, and an epilogue on the accumulator.
+"""A stage over tiles of two operands: accumulators, sweeps over K, and stores with an elementwise epilogue.
 
-It decides the operands' packing and whether an epilogue is staged; it refuses what is not that form.
+It decides operands' packing, which instance reads which tile, and that an epilogue is staged through memory; it refuses
+what is not that form.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import NDArray
 
 from kohakuaccel.diagnostics import Refusal, SourceLine, Unsupported
+from kohakuaccel.lang.dims import DimExpr
+from kohakuaccel.lang.indices import Index, evaluate
+from kohakuaccel.lang.ports import Tiling
 from kohakuaccel.lang.trace import LoopNode, StageNode, StatementNode, StoreNode
 from kohakuaccel.lang.values import Contraction, Value, View
-from kohakuaccel.schedule import Band, Stage
+from kohakutpu.lang.memory import Region
 from kohakutpu.lang.tiles import Tile
-from kohakutpu.layouts import DrainedTiles, OperandPack
+from kohakutpu.layouts import DrainedTiles, OperandPack, TilePattern
 from kohakutpu.lower import tiling
 from kohakutpu.lower.body import Builder
-from kohakutpu.lower.contraction import ContractionBand
+from kohakutpu.lower.contraction import ContractionBand, Term
 from kohakutpu.lower.elementwise import ElementwiseBand
-from kohakutpu.lower.work import Work
+from kohakutpu.lower.instances import enumerate_instances, ports_of
+from kohakutpu.lower.work import Env, Work
+
+Ints = NDArray[np.int64]
 
 
-def contraction_stage(work: Work, node: StageNode, stores: Sequence[StoreNode]) -> None:
-    tiles = [s.args[0] for s in node.body if isinstance(s, StatementNode) and s.kind == "tile"]
-    loops = [s for s in node.body if isinstance(s, LoopNode)]
-    sums = [s for loop in loops for s in loop.body if isinstance(s, StatementNode) and s.kind == "accumulate"]
-    bare = [s for s in node.body if isinstance(s, StatementNode) and s.kind == "accumulate"]
-    if bare:
-        raise Refusal(
-            "a contraction runs inside a sweep over K",
-            where=bare[0].text,
-            hint="for k in sweep(a.chunks32(nk)): acc += a[i, k] @ b[j, k]",
-            source=bare[0].source,
-        )
-    if len(tiles) != 1 or len(loops) != 1 or len(sums) != 1 or len(loops[0].body) != 1 or len(stores) != 1:
-        raise Unsupported(
-            "a tile stage holds one tile, one sweep with one accumulation, and one store",
-            where=f"{len(tiles)} tiles, {len(loops)} sweeps, {len(sums)} accumulations, {len(stores)} stores",
-            hint="use one stage per accumulator",
-            source=node.source,
-        )
-    tile, product = tiles[0], sums[0].args[1]
-    assert isinstance(tile, Tile)
-    assert isinstance(product, Contraction)
-    band, out_layout = _contraction(work, node, loops[0], tile, product, sums[0].source)
-    store = stores[0]
-    out = work.number(store.target.port)
-    if store.target.index != node.axes:
-        raise Refusal(
-            "a store is indexed by its stage's instance",
-            where=str(store.target),
-            limit=f"[{', '.join(a.name for a in node.axes)}]",
-            hint="index the output by row tile, then column tile",
-            source=store.source,
-        )
-    rows, cols = work.shapes[out][-2:] if len(work.shapes[out]) >= 2 else (0, 0)
-    if (rows, cols) != (out_layout.rows, out_layout.cols):
-        raise Refusal(
-            "a tile store covers its output",
-            where=str(store.target),
-            got=f"output of {work.shapes[out]}",
-            limit=f"{out_layout.rows} x {out_layout.cols} from the operands",
-            hint="declare the output with the operands' dims",
-            source=store.source,
-        )
-    work.settle(out, out_layout, store.source)
-    if store.value is tile:
-        work.stages.append(Stage((band(out),)))
-        return
-    middle = work.temporary("t", work.shapes[out], out_layout)
-    work.stages.append(Stage((band(middle),)))
+@dataclass(slots=True)
+class _Sum:
+    """One `acc += a @ b` with its sweep."""
 
-    def leaf(v: Value) -> tuple[int, bool]:
-        if v is tile:
-            return 0, False
-        raise Unsupported(
-            "an accumulator's epilogue reads that accumulator and constants",
-            where=str(v),
-            hint="write the rest as an elementwise kernel on the result",
-            source=v.source if isinstance(v, View | Tile) else store.source,
-        )
-
-    body = Builder(work.binding.sizes, leaf, None).build(store.value)
-    epilogue = ElementwiseBand(work.machine, (middle,), out, out_layout, body, (tile.name,), 0, store.source)
-    work.stages.append(Stage((epilogue,)))
+    loop: LoopNode
+    product: Contraction
+    source: SourceLine
 
 
-class _BandFor:
-    """A contraction band, still without its output buffer."""
+class TileStage:
+    """Lowers one stage; `env` gives the loops around it their numbers."""
 
-    def __init__(
-        self,
-        work: Work,
-        a: int,
-        b: int,
-        layouts: tuple[OperandPack, OperandPack, DrainedTiles],
-        batches: tuple[tuple[int, ...], tuple[int, ...]],
-        tile: Tile,
-        source: SourceLine,
-    ) -> None:
-        self._make = (work.machine, a, b, layouts, batches, tile, source)
-
-    def __call__(self, out: int) -> Band:
-        machine, a, b, (la, lb, lo), (ba, bb), tile, source = self._make
-        why = f"2*gm*gn/(gm+gn) = {2 * tile.gm * tile.gn / (tile.gm + tile.gn):.2f} MACs per operand byte"
-        return ContractionBand(machine, a, b, out, la, lb, lo, ba, bb, tile.gm, tile.gn, tile.nk, why, source)
-
-
-def _contraction(
-    work: Work, node: StageNode, loop: LoopNode, tile: Tile, product: Contraction, source: SourceLine
-) -> tuple[_BandFor, DrainedTiles]:
-    if len(node.axes) != 2:
-        raise Refusal(
-            "a contraction's grid runs over row tiles and column tiles",
-            where=" x ".join(str(a.tiling) for a in node.axes),
-            hint="for i, j in grid(a.tiles(gm), b.tiles(gn))",
-            source=node.source,
-        )
-    k, kind = loop.index, loop.index.tiling.kind
-    if kind != "chunks32":
-        raise Refusal(
-            "a sweep over K runs over chunks of 32",
-            where=str(loop.index.tiling),
-            hint="sweep(a.chunks32(nk))",
-            source=loop.source,
-        )
-    sides: list[int] = []
-    for side, view, axis in (("A", product.a, node.axes[0]), ("B", product.b, node.axes[1])):
-        if view.index != (axis, k):
+    def __init__(self, work: Work, node: StageNode, env: Env) -> None:
+        self.work, self.node, self.env = work, node, env
+        tiled = [a for a in node.axes if isinstance(a.over, Tiling) and a.over.kind == "tiles"]
+        if len(tiled) != 2:
             raise Refusal(
-                f"operand {side} is indexed by its tile and the sweep",
+                "a contraction's grid runs over row tiles and column tiles",
+                where=" x ".join(str(a.over) for a in node.axes),
+                hint="for i, j in grid(a.tiles(gm), b.tiles(gn))",
+                source=node.source,
+            )
+        self.row, self.col = tiled
+        self.gm, self.gn = (a.over.size for a in tiled if isinstance(a.over, Tiling))
+        self.tiles, self.sums = self._statements()
+        self.stores = [s for s in node.body if isinstance(s, StoreNode)]
+        used = [s.target.port for s in self.stores]
+        used += [v.port for group in self.sums.values() for s in group for v in (s.product.a, s.product.b)]
+        used += [p for s in self.stores for p in ports_of(s.value)]
+        batched = any(p.batched for p in used)
+        each = tuple(a for a in node.axes if a not in tiled)
+        # Column band outermost within a batch element, so that its B is met again while it is in L1.
+        self.instances = enumerate_instances(work, node, env, (*each, self.col, self.row), batched)
+
+    def _statements(self) -> tuple[list[Tile], dict[int, list[_Sum]]]:
+        tiles: list[Tile] = []
+        sums: dict[int, list[_Sum]] = {}
+        current: Tile | None = None
+        for s in self.node.body:
+            if isinstance(s, StatementNode) and s.kind == "tile":
+                (tile,) = s.args
+                assert isinstance(tile, Tile)
+                tiles.append(tile)
+                sums[id(tile)] = []
+            elif isinstance(s, StatementNode) and s.kind == "accumulate":
+                raise Refusal(
+                    "a contraction runs inside a sweep over K",
+                    where=s.text,
+                    hint="for k in sweep(a.chunks32(nk)): acc += a[i, k] @ b[j, k]",
+                    source=s.source,
+                )
+            elif isinstance(s, LoopNode):
+                added = [x for x in s.body if isinstance(x, StatementNode) and x.kind == "accumulate"]
+                if len(added) > 1:
+                    raise self._interleaved(added[1])
+                for inner in s.body:
+                    if isinstance(inner, StatementNode) and inner.kind == "fill":
+                        self._check_region(inner)
+                        continue
+                    if not (isinstance(inner, StatementNode) and inner.kind == "accumulate"):
+                        raise Unsupported(
+                            "a sweep over K holds fills and accumulations",
+                            where=inner.text if isinstance(inner, StatementNode) else type(inner).__name__,
+                            hint="store behind the sweep",
+                            source=inner.source,
+                        )
+                    tile, product = inner.args
+                    assert isinstance(tile, Tile)
+                    assert isinstance(product, Contraction)
+                    if current is not None and current is not tile and sums[id(tile)]:
+                        raise self._interleaved(inner)
+                    sums[id(tile)].append(_Sum(s, product, inner.source))
+                    current = tile
+        return tiles, sums
+
+    @staticmethod
+    def _interleaved(node: StatementNode) -> Refusal:
+        return Refusal(
+            "accumulators are filled one after another: a cluster holds one resident tile",
+            where=node.text,
+            hint="give each accumulator its own sweep, and finish one before the next",
+            source=node.source,
+        )
+
+    def _check_region(self, node: StatementNode) -> None:
+        region, view = node.args
+        assert isinstance(region, Region)
+        assert isinstance(view, View)
+        over = [i.over for i in view.index if isinstance(i, Index) and isinstance(i.over, Tiling)]
+        sizes = {t.kind: t.size for t in over}
+        want = (sizes.get("tiles", region.groups), sizes.get("chunks32", region.blocks))
+        if (region.groups, region.blocks) != want:
+            raise Refusal(
+                "a region is as large as what is filled into it",
+                where=node.text,
+                got=f"{region.groups} x {region.blocks} entries",
+                limit=f"{want[0]} x {want[1]}",
+                hint="open it with the grid's and the sweep's knobs",
+                source=node.source,
+            )
+
+    # lowering
+
+    def lower(self) -> None:
+        """Append this stage's bands to the work."""
+        first = self.stores[0]
+        layout, at = self._place(first)
+        for store in self.stores[1:]:
+            other, where = self._place(store)
+            if other != layout or not np.array_equal(where, at):
+                raise Unsupported(
+                    "the stores of one tile stage go to the same places of equal outputs",
+                    where=f"{first.target} and {store.target}",
+                    hint="use one stage per output shape",
+                    source=store.source,
+                )
+        single = len(self.tiles) == 1 and len(self.stores) == 1 and first.value is self.tiles[0]
+        finished: dict[int, int] = {}
+        for tile in self.tiles:
+            self._check_tile(tile)
+            terms = tuple(self._term(s) for s in self.sums[id(tile)])
+            if single:
+                tensor = self.work.tensor(first.target.port, first.source)
+                out = self.work.write(tensor, layout, first.source)
+            else:
+                shape = self.work.tensor(first.target.port, first.source).shape
+                out = self.work.temporary(tile.name, shape, layout)
+            why = f"2*gm*gn/(gm+gn) = {2 * self.gm * self.gn / (self.gm + self.gn):.2f} MACs per operand byte"
+            line = self.sums[id(tile)][0].source
+            self.work.stage(
+                ContractionBand(self.work.machine, out, layout, at, terms, self.gm, self.gn, tile.nk, why, line)
+            )
+            finished[id(tile)] = out
+        if not single:
+            for store in self.stores:
+                self._epilogue(store, layout, at, finished)
+
+    def _place(self, store: StoreNode) -> tuple[DrainedTiles, Ints]:
+        """The target's byte order, and int64[n, 3] of (matrix, tile row, tile column) per instance."""
+        target = store.target
+        tensor = self.work.tensor(target.port, store.source)
+        if len(target.index) != len(target.port.axes) or len(target.index) < 2:
+            raise Refusal(
+                "a tile store is indexed by its leading axes, row tile and column tile",
+                where=str(target),
+                limit=f"{len(target.port.axes)} indices for {target.port.declaration}",
+                hint="declare the output with the operands' dims",
+                source=store.source,
+            )
+        rows, cols = tensor.shape[-2:]
+        batch = int(np.prod(tensor.shape[:-2], dtype=np.int64)) if len(tensor.shape) > 2 else 1
+        layout = DrainedTiles(rows, cols, self.gm, self.gn, batch)
+        known, count = self.instances.known, self.instances.batch
+        lead = self.work.lead_position(tensor, target.index[:-2], known, count, store.source)
+        down, across = layout.grid
+        places = [lead]
+        for index, limit in zip(target.index[-2:], (down, across)):
+            at = np.broadcast_to(np.asarray(evaluate(index, known), np.int64), count.shape)
+            if int(at.min()) < 0 or int(at.max()) >= limit:
+                raise Refusal(
+                    "a tile store stays inside its output",
+                    where=str(target),
+                    got=f"tile {int(at.min())}..{int(at.max())}",
+                    limit=f"0..{limit - 1}",
+                    hint="declare the output with the operands' dims",
+                    source=store.source,
+                )
+            places.append(at)
+        return layout, np.stack(places, axis=1)
+
+    def _check_tile(self, tile: Tile) -> None:
+        if not self.sums[id(tile)]:
+            raise Refusal(
+                "nothing is added to this tile", where=str(tile), hint="add a sweep, or remove it", source=tile.source
+            )
+        for what, want, got in (("gm", self.gm, tile.gm), ("gn", self.gn, tile.gn)):
+            if got != want:
+                raise Refusal(
+                    f"the tile's {what} is its grid's",
+                    where=str(tile),
+                    got=got,
+                    limit=want,
+                    hint=f"use one knob {what} for both",
+                    source=tile.source,
+                )
+        for s in self.sums[id(tile)]:
+            over = s.loop.index.over
+            if isinstance(over, Tiling) and (over.kind != "chunks32" or over.size != tile.nk):
+                raise Refusal(
+                    "the tile's nk is its sweep's",
+                    where=f"{tile}: {over}",
+                    got=tile.nk,
+                    limit=over.size if over.kind == "chunks32" else "chunks32",
+                    hint="sweep(a.chunks32(nk)) with the tile's nk",
+                    source=s.loop.source,
+                )
+        tiling.check(self.work.machine, tile.gm, tile.gn, tile.nk, tile.source)
+
+    def _term(self, s: _Sum) -> Term:
+        product = s.product
+        nk = self._nk(s)
+        operands: list[tuple[int, OperandPack, Ints]] = []
+        lengths: list[int] = []
+        firsts: list[Ints] = []
+        for side, view, groups in (("A", product.a, self.gm), ("B", product.b, self.gn)):
+            buffer, layout, at, first = self._operand(side, view, groups, nk, s)
+            operands.append((buffer, layout, at))
+            lengths.append(layout.cols)
+            firsts.append(first)
+        if lengths[0] != lengths[1]:
+            raise Refusal(
+                "both operands have one contraction length",
                 where=str(product),
-                got=str(view),
-                limit=f"{view.port.name}[{axis}, {k}]",
+                got=f"{lengths[0]} and {lengths[1]}",
+                hint="use one dim K in both ports",
+                source=s.source,
+            )
+        if not np.array_equal(firsts[0], firsts[1]):
+            raise Refusal(
+                "both operands of a product are at the same K chunk",
+                where=str(product),
+                hint="index both with the sweep's index",
+                source=s.source,
+            )
+        chunks = operands[0][1].chunks
+        count = self._count(s, chunks)
+        low, high = int((firsts[0]).min()), int((firsts[0] + count).max())
+        if int(count.min()) < 1 or low < 0 or high > chunks:
+            raise Refusal(
+                "a sweep runs over at least one of K's chunks and no others",
+                where=str(product),
+                got=f"chunks {low}..{high - 1}, {int(count.min())} at least",
+                limit=f"0..{chunks - 1}",
+                hint="check the sweep's bound",
+                source=s.source,
+            )
+        (a, la, a_at), (b, lb, b_at) = operands
+        return Term(a, b, la, lb, a_at, b_at, firsts[0], count)
+
+    def _nk(self, s: _Sum) -> int:
+        return next(t.nk for t in self.tiles if s in self.sums[id(t)])
+
+    def _count(self, s: _Sum, chunks: int) -> Ints:
+        over = s.loop.index.over
+        if isinstance(over, Tiling):
+            number: object = chunks
+        elif isinstance(over, DimExpr):
+            number = int(over.value(self.work.binding.sizes))
+        else:
+            number = evaluate(over, self.instances.known)
+        return np.broadcast_to(np.asarray(number, np.int64), self.instances.batch.shape)
+
+    def _operand(self, side: str, view: View, groups: int, nk: int, s: _Sum) -> tuple[int, OperandPack, Ints, Ints]:
+        """(buffer, byte order, int64[n, 2] of (matrix, tile), int64[n] first chunk) of one side of a product."""
+        port, known, batch = view.port, self.instances.known, self.instances.batch
+        tensor = self.work.tensor(port, s.source)
+        if port.direction == "out":
+            raise Refusal(
+                "an output cannot be a matmul operand",
+                where=str(view),
+                hint="keep the value in an L.temp",
+                source=s.source,
+            )
+        if len(port.axes) < 2 or len(view.index) != len(port.axes):
+            raise Refusal(
+                f"operand {side} is indexed by its leading axes, its tile and the sweep",
+                where=str(s.product),
+                limit=f"{len(port.axes)} indices for {port.declaration}",
                 hint="acc += a[i, k] @ b[j, k], where b is stored [N][K]",
-                source=source,
+                source=s.source,
             )
-        if axis.tiling.port is not view.port:
+        tile_index, chunk_index = view.index[-2:]
+        axis = self.row if side == "A" else self.col
+        try:
+            first, second = (
+                np.broadcast_to(np.asarray(evaluate(chunk_index, {**known, s.loop.index: k}), np.int64), batch.shape)
+                for k in (0, 1)
+            )
+            tile = np.broadcast_to(np.asarray(evaluate(tile_index, known), np.int64), batch.shape)
+        except KeyError:
+            raise self._misindexed(side, view, axis, s) from None
+        if not np.all(second - first == 1):
+            raise self._misindexed(side, view, axis, s)
+        rows, cols = tensor.shape[-2:]
+        matrices = int(np.prod(tensor.shape[:-2], dtype=np.int64)) if len(tensor.shape) > 2 else 1
+        preq = not self.work.device_only(tensor) and bool(self.work.machine.features.quantising_upload)
+        layout = OperandPack(rows, cols, groups, nk, matrices, preq, side)
+        if int(tile.min()) < 0 or int(tile.max()) >= layout.tiles:
             raise Refusal(
-                "a grid axis tiles the operand it indexes",
-                where=f"{axis}<-{axis.tiling}",
-                got=str(view),
-                hint=f"use {view.port.name}.tiles(...) for {axis}",
-                source=source,
+                f"operand {side}'s tile stays inside the operand",
+                where=str(view),
+                got=f"{int(tile.min())}..{int(tile.max())}",
+                limit=f"0..{layout.tiles - 1}",
+                hint=f"tile {axis} over {view.port.name}",
+                source=s.source,
             )
-        if len(view.port.axes) != 2:
-            raise Refusal(
-                "a matmul operand is [rows][K]",
-                where=view.port.declaration,
-                hint="declare it In(M, K)",
-                source=source,
-            )
-        if view.port.direction != "in":
-            raise Refusal("an output cannot be read", where=str(view), hint="declare it as an In port", source=source)
-        sides.append(work.number(view.port))
-    if product.a.port is product.b.port:
-        raise Unsupported(
-            "both operands are one port",
-            where=str(product),
-            hint="declare two ports and pass the tensor twice",
-            source=source,
+        lead = self.work.lead_position(tensor, view.index[:-2], known, batch, s.source)
+        buffer = self.work.read(tensor, layout, s.source)
+        return buffer, layout, np.stack([lead, tile], axis=1), first
+
+    def _misindexed(self, side: str, view: View, axis: Index, s: _Sum) -> Refusal:
+        return Refusal(
+            f"operand {side} is indexed by its tile and the sweep",
+            where=str(s.product),
+            got=str(view),
+            limit=f"{view.port.name}[{axis}, {s.loop.index}]",
+            hint="acc += a[i, k] @ b[j, k], where b is stored [N][K]",
+            source=s.source,
         )
-    for what, got, want in (
-        ("gm", node.axes[0].tiling.size, tile.gm),
-        ("gn", node.axes[1].tiling.size, tile.gn),
-        ("nk", k.tiling.size, tile.nk),
-    ):
-        if got != want:
-            raise Refusal(
-                f"the tile's {what} is its grid's",
-                where=str(tile),
-                got=want,
-                limit=got,
-                hint=f"use one knob {what} for both",
-                source=tile.source,
+
+    # the epilogue
+
+    def _epilogue(self, store: StoreNode, layout: DrainedTiles, at: Ints, finished: dict[int, int]) -> None:
+        """An elementwise band over the tiles: accumulators, full-shape operands, per-row and per-column vectors."""
+        buffers: list[int] = []
+        patterns: list[TilePattern | None] = []
+        names: list[str] = []
+
+        def leaf(v: Value) -> tuple[int, bool]:
+            if isinstance(v, Tile):
+                if id(v) not in finished:
+                    raise Refusal(
+                        "an accumulator is used in the stage that opened it",
+                        where=str(v),
+                        hint="store it and read the stored tensor",
+                        source=store.source,
+                    )
+                buffer, pattern = finished[id(v)], None
+            else:
+                buffer, pattern = self._epilogue_operand(v, store, layout, at)
+            for n, (b, p) in enumerate(zip(buffers, patterns)):
+                if (b, p) == (buffer, pattern):
+                    return n, False
+            buffers.append(buffer)
+            patterns.append(pattern)
+            names.append(str(v))
+            return len(buffers) - 1, False
+
+        body = Builder(self.work.binding.sizes, leaf, None).build(store.value)
+        out = self.work.write(self.work.tensor(store.target.port, store.source), layout, store.source)
+        down, across = layout.grid
+        whole = len(at) == layout.batch * down * across
+        self.work.stage(
+            ElementwiseBand(
+                self.work.machine,
+                tuple(buffers),
+                out,
+                layout,
+                body,
+                tuple(names),
+                0,
+                store.source,
+                tuple(patterns),
+                None if whole else at,
             )
-    tiling.check(work.machine, tile.gm, tile.gn, tile.nk, tile.source)
-    preq = bool(work.machine.features.quantising_upload)
-    batch = int(np.prod(work.binding.batch, dtype=np.int64)) if work.binding.batch else 1
-    layouts: list[OperandPack] = []
-    maps: list[tuple[int, ...]] = []
-    for number, groups, side in zip(sides, (tile.gm, tile.gn), "AB"):
-        shape = work.shapes[number]
-        own = batch if work.trace.ports[number].batched else 1
-        pack = OperandPack(shape[-2], shape[-1], groups, tile.nk, own, preq, side)
-        work.settle(number, pack, source)
-        layouts.append(pack)
-        maps.append(tuple(range(batch)) if own == batch else (0,) * batch)
-    if layouts[0].cols != layouts[1].cols:
+        )
+
+    def _epilogue_operand(
+        self, v: Value, store: StoreNode, layout: DrainedTiles, at: Ints
+    ) -> tuple[int, TilePattern | None]:
+        if not isinstance(v, View):
+            raise Refusal(
+                "an epilogue's operand is indexed by the tile",
+                where=str(v),
+                hint="bias[j] for one value per column, scale[i] for one per row, other[i, j] for the output's shape",
+                source=store.source,
+            )
+        tensor = self.work.tensor(v.port, v.source)
+        known, batch = self.instances.known, self.instances.batch
+        numbers = [np.broadcast_to(np.asarray(evaluate(i, known), np.int64), batch.shape) for i in v.index]
+        if (
+            len(v.port.axes) >= 2
+            and len(v.index) == len(v.port.axes)
+            and tensor.shape[-2:] == (layout.rows, layout.cols)
+        ):
+            lead = self.work.lead_position(tensor, v.index[:-2], known, batch, v.source)
+            if np.array_equal(np.stack([lead, *numbers[-2:]], axis=1), at):
+                matrices = int(np.prod(tensor.shape[:-2], dtype=np.int64)) if len(tensor.shape) > 2 else 1
+                if matrices == layout.batch:
+                    return self.work.read(tensor, layout, v.source), None
+        if len(v.port.axes) == 1 and len(v.index) == 1:
+            for axis, groups, length in (("row", self.gm, layout.rows), ("col", self.gn, layout.cols)):
+                index = self.row if axis == "row" else self.col
+                if v.index[0] is index and tensor.shape[-1:] == (length,):
+                    vectors = int(np.prod(tensor.shape[:-1], dtype=np.int64))
+                    if vectors in (1, layout.batch):
+                        pattern = TilePattern(length, groups, axis, vectors)
+                        return self.work.read(tensor, pattern, v.source), pattern
         raise Refusal(
-            "both operands have one contraction length",
-            where=str(product),
-            got=f"{layouts[0].cols} and {layouts[1].cols}",
-            hint="use one dim K in both ports",
-            source=source,
+            "an epilogue's operand has the output's shape, or one value per row or column",
+            where=str(v),
+            got=tensor.shape,
+            limit=f"{layout.rows} x {layout.cols}, {layout.rows} or {layout.cols}",
+            hint="bias[j] for one value per column, scale[i] for one per row, other[i, j] for the output's shape",
+            source=v.source,
         )
-    out = DrainedTiles(layouts[0].rows, layouts[1].rows, tile.gm, tile.gn, batch)
-    return (
-        _BandFor(work, sides[0], sides[1], (layouts[0], layouts[1], out), (maps[0], maps[1]), tile, source),
-        out,
-    )

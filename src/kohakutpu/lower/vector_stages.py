@@ -1,83 +1,26 @@
 """Stages of the vector cores: elementwise over parts of a block, and whole rows.
 
-It decides operands' order and roles; it refuses operands that do not share the stage's shape.
+It decides operands' byte orders and which row each instance reads; it refuses operands that do not fit the stage.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import numpy as np
 
-from kohakuaccel.diagnostics import Refusal, SourceLine, Unsupported
-from kohakuaccel.lang.ports import Port
+from kohakuaccel.diagnostics import Refusal
+from kohakuaccel.lang.ports import Port, Tiling
 from kohakuaccel.lang.trace import StageNode, StoreNode
 from kohakuaccel.lang.values import Value, View
-from kohakuaccel.schedule import Stage
-from kohakutpu.layouts import DrainedTiles, Layout, OperandPack, RowMajor, Streamable
+from kohakutpu.layouts import RowMajor
 from kohakutpu.lower.body import Builder
 from kohakutpu.lower.elementwise import ElementwiseBand
+from kohakutpu.lower.instances import enumerate_instances, ports_of
 from kohakutpu.lower.rows import RowBand
-from kohakutpu.lower.work import Work
+from kohakutpu.lower.work import Env, Tensor, Work
 
 
-def elementwise_store(work: Work, node: StageNode, store: StoreNode) -> None:
-    out = work.number(store.target.port)
-    order: list[int] = []
-
-    def leaf(v: Value) -> tuple[int, bool]:
-        number = _operand(work, node, v, store)
-        if not isinstance(v, View):
-            raise Refusal(
-                "an operand of an elementwise stage is indexed by its part",
-                where=str(v),
-                hint=f"write {v}[{node.axes[0]}]",
-                source=store.source,
-            )
-        if work.shapes[number] != work.shapes[out]:
-            raise Refusal(
-                "elementwise operands have the output's shape",
-                where=str(v),
-                got=work.shapes[number],
-                limit=work.shapes[out],
-                hint="broadcast the operand first",
-                source=v.source,
-            )
-        if number not in order:
-            order.append(number)
-        return order.index(number), False
-
-    body = Builder(work.binding.sizes, leaf, None).build(store.value)
-    layout = _common_layout(work, [*order, out], store.source)
-    names = tuple(work.names[n] for n in order)
-    size = node.axes[0].tiling.size
-    band = ElementwiseBand(work.machine, tuple(order), out, layout, body, names, size // 16, store.source)
-    work.stages.append(Stage((band,)))
-
-
-def _common_layout(work: Work, numbers: Sequence[int], source: SourceLine) -> Streamable:
-    """The order all operands are walked in: what a stage already decided, else what a value has on the device."""
-    chosen: Layout | None = next((work.layouts[n] for n in numbers if n in work.layouts), None)
-    inputs = [n for n in numbers if work.roles[n] == "in"]
-    position = {n: i for i, n in enumerate(n for n, r in enumerate(work.roles) if r == "in")}
-    if chosen is None:
-        hinted = [work.hints[position[n]] for n in inputs if position[n] < len(work.hints)]
-        chosen = next((h for h in hinted if isinstance(h, RowMajor | DrainedTiles)), None)
-    if chosen is None:
-        chosen = RowMajor.of_shape(work.shapes[numbers[0]])
-    if isinstance(chosen, OperandPack):
-        raise Unsupported(
-            "a matmul operand cannot be walked elementwise in the same kernel",
-            where=str(chosen),
-            hint="use two kernels",
-            source=source,
-        )
-    for n in numbers:
-        work.settle(n, chosen, source)
-    return chosen
-
-
-def _operand(work: Work, node: StageNode, v: Value, store: StoreNode) -> int:
+def _readable(work: Work, v: Value, store: StoreNode) -> Tensor:
+    """The tensor an operand reads. Refused: accumulators, and what this very stage writes."""
     port = v.port if isinstance(v, View) else v
     if not isinstance(port, Port):
         raise Refusal(
@@ -86,72 +29,170 @@ def _operand(work: Work, node: StageNode, v: Value, store: StoreNode) -> int:
             hint="store it and read the stored tensor",
             source=store.source,
         )
-    if port.direction != "in":
+    return work.tensor(port, store.source)
+
+
+# elementwise
+
+
+def elementwise_store(work: Work, node: StageNode, store: StoreNode, env: Env) -> None:
+    """Append the band of `target[e] <<= expression` over parts."""
+    del env  # parts take no other index
+    target = work.tensor(store.target.port, store.source)
+    if store.target.index != node.axes:
         raise Refusal(
-            "a stage cannot read an output",
-            where=str(v),
-            hint="compute both results from the inputs, or use two kernels",
+            "a store is indexed by its stage's instance",
+            where=str(store.target),
+            limit=f"[{', '.join(a.name for a in node.axes)}]",
+            hint="index the output like the inputs",
             source=store.source,
         )
-    if isinstance(v, View) and v.index != node.axes:
-        raise Refusal(
-            "operands are indexed by the stage's instance",
-            where=str(v),
-            limit=f"[{', '.join(a.name for a in node.axes)}]",
-            hint="use the stage's own index",
-            source=v.source,
-        )
-    return work.number(port)
-
-
-def row_store(work: Work, node: StageNode, store: StoreNode) -> None:
-    anchor = node.axes[0].tiling.port
-    assert anchor is not None
-    shape = work.shapes[work.number(anchor)]
-    cols = shape[-1]
-    rows = int(np.prod(shape[:-1], dtype=np.int64))
-    out = work.number(store.target.port)
-    order: list[int] = []
-    shared: set[int] = set()
+    order: list[Tensor] = []
 
     def leaf(v: Value) -> tuple[int, bool]:
-        number = _operand(work, node, v, store)
-        port = work.trace.ports[number]
-        one_row = not isinstance(v, View)
-        want = (cols,) if one_row else shape
-        if (one_row and (port.batched or len(port.axes) != 1)) or work.shapes[number] != want:
+        tensor = _readable(work, v, store)
+        if not isinstance(v, View) or v.index != node.axes:
             raise Refusal(
-                "a row operand has the rows' shape, or is one row shared by all",
+                "an operand of an elementwise stage is indexed by its part",
                 where=str(v),
-                got=work.shapes[number],
-                limit=want,
+                hint=f"write {getattr(v, 'port', v)}[{node.axes[0]}]",
+                source=store.source,
+            )
+        if tensor.shape != target.shape:
+            raise Refusal(
+                "elementwise operands have the output's shape",
+                where=str(v),
+                got=tensor.shape,
+                limit=target.shape,
+                hint="broadcast the operand first",
+                source=v.source,
+            )
+        if tensor not in order:
+            order.append(tensor)
+        return order.index(tensor), False
+
+    body = Builder(work.binding.sizes, leaf, None).build(store.value)
+    # The order all are walked in: what a stage wrote already comes first, then what a value has on the device.
+    written = [t for t in (target, *order) if t.home >= 0]
+    hints = [work.hint(t) for t in (*written, *order)]
+    layout = next((h for h in hints if h is not None), None) or RowMajor.of_shape(target.shape)
+    reads = tuple(work.read(t, layout, store.source) for t in order)
+    out = work.write(target, layout, store.source)
+    names = tuple(t.port.name for t in order)
+    over = node.axes[0].over
+    assert isinstance(over, Tiling)
+    work.stage(ElementwiseBand(work.machine, reads, out, layout, body, names, over.size // 16, store.source))
+
+
+# rows
+
+
+def row_store(work: Work, node: StageNode, store: StoreNode, env: Env) -> None:
+    """Append the band of `target[..., r] <<= expression` over rows."""
+    rows = [a for a in node.axes if isinstance(a.over, Tiling) and a.over.kind == "rows"]
+    if len(rows) != 1:
+        raise Refusal(
+            "a row stage runs over the rows of one port",
+            where=" x ".join(str(a.over) for a in node.axes),
+            hint="add leading axes with x.each(axis)",
+            source=node.source,
+        )
+    over = rows[0].over
+    assert isinstance(over, Tiling)
+    anchor = work.tensor(over.port, node.source)
+    cols = anchor.shape[-1]
+    batched = any(p.batched for p in (*ports_of(store.value), store.target.port))
+    each = tuple(a for a in node.axes if a is not rows[0])
+    at = enumerate_instances(work, node, env, (*each, rows[0]), batched)
+    target = work.tensor(store.target.port, store.source)
+    inputs: list[int] = []
+    rows_of: list[np.ndarray] = []
+    names: list[str] = []
+
+    def row_numbers(tensor: Tensor, view: View, axes: int) -> np.ndarray:
+        if len(view.index) != axes:
+            raise Refusal(
+                "a row is indexed by its leading axes and its row",
+                where=str(view),
+                got=f"{len(view.index)} indices",
+                limit=f"{axes} for {tensor.port.declaration}",
+                hint="use the stage's own indices",
+                source=view.source,
+            )
+        return work.lead_position(tensor, view.index, at.known, at.batch, view.source)
+
+    def leaf(v: Value) -> tuple[int, bool]:
+        tensor = _readable(work, v, store)
+        axes = len(tensor.port.axes)
+        if tensor.shape[-1:] != (cols,):
+            raise Refusal(
+                "a row operand has the stage's row length",
+                where=str(v),
+                got=tensor.shape,
+                limit=f"{cols} in the last axis",
                 hint="declare a shared row as In(N) and use it without an index",
                 source=v.source if isinstance(v, View) else store.source,
             )
-        if number not in order:
-            order.append(number)
-        if one_row:
-            shared.add(order.index(number))
-        return order.index(number), one_row
+        if isinstance(v, View):
+            numbers = row_numbers(tensor, v, axes - 1)
+        elif axes == 1:
+            numbers = at.batch if tensor.port.batched else np.zeros_like(at.batch)
+        else:
+            raise Refusal(
+                "a whole matrix is not a row",
+                where=str(v),
+                got=tensor.shape,
+                limit=f"one row of {cols}",
+                hint=f"index it: {v}[{', '.join(a.name for a in node.axes)}]",
+                source=store.source,
+            )
+        matrix_rows = int(np.prod(tensor.shape[:-1], dtype=np.int64))
+        buffer = work.read(tensor, RowMajor.of(matrix_rows, cols), store.source)
+        for n, (b, r) in enumerate(zip(inputs, rows_of)):
+            if b == buffer and np.array_equal(r, numbers):
+                return n, False
+        inputs.append(buffer)
+        rows_of.append(np.ascontiguousarray(numbers))
+        names.append(str(v))
+        return len(inputs) - 1, False
 
     body = Builder(work.binding.sizes, leaf, cols).build(store.value)
     per_row = body.nodes[body.result].per_row
-    want = shape[:-1] if per_row else shape
-    if work.shapes[out] != want:
+    axes = len(target.port.axes)
+    width = 1 if per_row and axes == len(store.target.index) else cols
+    if not per_row and (axes != len(store.target.index) + 1 or target.shape[-1] != cols):
         raise Refusal(
-            "a row result has one number per row, or the rows' shape",
-            where=f"{store.target} <<= {'one number per row' if per_row else 'a row'}",
-            got=work.shapes[out],
-            limit=want,
+            "a row result has one number per row, or the rows' length",
+            where=f"{store.target} <<= a row of {cols}",
+            got=target.shape,
+            limit=f"... x {cols}",
             hint="declare Out(..., M) for one number per row, Out(..., M, N) for rows",
             source=store.source,
         )
-    layout = RowMajor.of(rows, cols)
-    for n in order:
-        work.settle(n, RowMajor.of(1, cols) if order.index(n) in shared else layout, store.source)
-    out_layout = RowMajor.of(rows, 1) if per_row else layout
-    work.settle(out, out_layout, store.source)
-    names = tuple(work.names[n] for n in order)
-    band = RowBand(work.machine, tuple(order), frozenset(shared), out, layout, out_layout, body, names, store.source)
+    if per_row and axes != len(store.target.index):
+        raise Refusal(
+            "a row result has one number per row, or the rows' length",
+            where=f"{store.target} <<= one number per row",
+            got=target.shape,
+            limit=target.shape[:-1],
+            hint="declare Out(..., M) for one number per row, Out(..., M, N) for rows",
+            source=store.source,
+        )
+    out_rows = work.lead_position(target, store.target.index, at.known, at.batch, store.source)
+    total = target.shape if per_row else target.shape[:-1]
+    out_layout = RowMajor.of(int(np.prod(total, dtype=np.int64)), width)
+    out = work.write(target, out_layout, store.source)
+    band = RowBand(
+        work.machine,
+        tuple(inputs),
+        tuple(rows_of),
+        out,
+        cols,
+        out_layout,
+        np.ascontiguousarray(out_rows),
+        body,
+        tuple(names),
+        store.source,
+    )
     band.plan()
-    work.stages.append(Stage((band,)))
+    work.stage(band)

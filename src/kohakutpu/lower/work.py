@@ -1,51 +1,274 @@
-"""A schedule under construction: buffers by number, layouts as they are decided, stages as they are added."""
+"""A schedule under construction: buffers by tensor and byte order, stages as they are added, copies as needed.
+
+It decides which buffer a stage reads or writes, and inserts a relayout where a value is wanted in another order than
+the one it is in. It does not know how bands compute.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from kohakuaccel.diagnostics import SourceLine, Unsupported
+import numpy as np
+from numpy.typing import NDArray
+
+from kohakuaccel.diagnostics import Refusal, SourceLine, Unsupported
+from kohakuaccel.lang.dims import Dim
+from kohakuaccel.lang.indices import Index, IndexExpr, Numbers, evaluate
 from kohakuaccel.lang.ports import Port
 from kohakuaccel.lang.trace import Trace
 from kohakuaccel.machine import Machine
-from kohakuaccel.schedule import Stage
-from kohakutpu.layouts import Layout
+from kohakuaccel.schedule import Band, BufferSpec, Stage
+from kohakutpu.lang.memory import Table
+from kohakutpu.layouts import Layout, OperandPack, RowMajor, Streamable, TilePattern, WordRuns
 from kohakutpu.lower.binding import Binding
+from kohakutpu.lower.relayout import RelayoutBand, Trip, trips
+
+Ints = NDArray[np.int64]
+Env = Mapping[Index, int]
+
+
+def canonical(layout: Layout) -> Layout:
+    """One value for layouts with the same bytes: unpadded row-major orders differ only in how rows are counted."""
+    if isinstance(layout, RowMajor) and layout.pitch == layout.cols:
+        return RowMajor(1, layout.size, layout.size)
+    return layout
 
 
 @dataclass(slots=True)
+class Tensor:
+    """A port, temporary or table with its concrete shape. home: the buffer that a stage wrote (temporaries, outputs);
+    copies: other byte orders of its present contents."""
+
+    port: Port
+    shape: tuple[int, ...]
+    lead: tuple[int, ...]
+    home: int = -1
+    matrices: int = 1
+    copies: dict[tuple[Layout, bool], int] = field(default_factory=dict[tuple[Layout, bool], int])
+
+
 class Work:
-    """A schedule under construction. layouts: port or temporary number -> layout once something decided it."""
+    """hints: per input, a layout its value has on the device and whether it is only there, or None."""
 
-    trace: Trace
-    machine: Machine
-    binding: Binding
-    hints: Sequence[Layout | None]
-    names: list[str]
-    roles: list[str]
-    shapes: list[tuple[int, ...]]
-    layouts: dict[int, Layout] = field(default_factory=dict)
-    stages: list[Stage] = field(default_factory=list)
+    def __init__(
+        self, trace: Trace, machine: Machine, binding: Binding, hints: Sequence[tuple[Layout, bool] | None]
+    ) -> None:
+        self.trace = trace
+        self.machine = machine
+        self.binding = binding
+        self.stages: list[Stage] = []
+        self.buffers: list[BufferSpec] = []
+        self.tensors: list[Tensor] = []
+        inputs = [p for p in trace.ports if p.direction == "in"]
+        self._input_number = {id(p): n for n, p in enumerate(inputs)}
+        self._hints = {id(p): hint for p, hint in zip(inputs, hints)}
+        self._by_port: dict[int, Tensor] = {}
+        for port in (*trace.ports, *trace.internal):
+            lead = binding.batch if port.batched else ()
+            shape = (*lead, *(self.extent(a) for a in port.axes))
+            matrices = int(np.prod(shape[:-2], dtype=np.int64)) if len(shape) > 2 else 1
+            made = Tensor(port, shape, lead, matrices=matrices)
+            self.tensors.append(made)
+            self._by_port[id(port)] = made
 
-    def number(self, port: Port) -> int:
-        return self.trace.ports.index(port)
+    def extent(self, axis: Dim | int) -> int:
+        """The number a declared axis stands for."""
+        return int(axis.value(self.binding.sizes)) if isinstance(axis, Dim) else axis
+
+    @property
+    def batch(self) -> int:
+        """Elements of the implicit batch."""
+        return int(np.prod(self.binding.batch, dtype=np.int64)) if self.binding.batch else 1
+
+    def tensor(self, port: Port, source: SourceLine) -> Tensor:
+        """The tensor behind a handle; a handle of another kernel is refused."""
+        found = self._by_port.get(id(port))
+        if found is None:
+            raise Refusal(
+                "a port belongs to one kernel", where=str(port), hint="use this kernel's own ports", source=source
+            )
+        return found
+
+    def hint(self, tensor: Tensor) -> Streamable | None:
+        """A byte order the tensor can be walked in without moving it, if one is known."""
+        known = self._hints.get(id(tensor.port))
+        layout = self.buffers[tensor.home].layout if tensor.home >= 0 else known[0] if known else None
+        return layout if isinstance(layout, Streamable) else None
+
+    def device_only(self, tensor: Tensor) -> bool:
+        """Whether the value has to be moved on the device: a temporary, or an input that only a kernel wrote."""
+        known = self._hints.get(id(tensor.port))
+        return tensor.port.direction in ("temp", "out") or (known is not None and known[1])
+
+    # buffers
+
+    def _add(
+        self,
+        name: str,
+        role: str,
+        shape: tuple[int, ...],
+        layout: Layout,
+        port: int = -1,
+        contents: NDArray[np.float16] | None = None,
+        transposed: bool = False,
+    ) -> int:
+        self.buffers.append(BufferSpec(name, role, shape, layout, port, contents, transposed))
+        return len(self.buffers) - 1
 
     def temporary(self, stem: str, shape: tuple[int, ...], layout: Layout) -> int:
-        self.names.append(f"{stem}{len(self.names) - len(self.trace.ports)}")
-        self.roles.append("temp")
-        self.shapes.append(shape)
-        self.layouts[len(self.names) - 1] = layout
-        return len(self.names) - 1
+        """A buffer the compiler adds."""
+        number = sum(spec.role == "temp" for spec in self.buffers)
+        return self._add(f"{stem}.{number}", "temp", shape, layout)
 
-    def settle(self, number: int, layout: Layout, source: SourceLine) -> Layout:
-        """Give a buffer its layout; a buffer has one."""
-        have = self.layouts.setdefault(number, layout)
-        if have != layout:
+    def read(self, tensor: Tensor, layout: Layout, source: SourceLine, transpose: bool = False) -> int:
+        """The buffer that holds a tensor in a byte order (or its transpose in one): an input's own image, what a stage
+        wrote, or a relayout of either."""
+        port = tensor.port
+        key = (canonical(layout), transpose)
+        if port.direction == "in":
+            if key not in tensor.copies and self.device_only(tensor):
+                moved = self._from_device(tensor, layout, transpose, source)
+                if moved is not None:
+                    tensor.copies[key] = moved
+            if key not in tensor.copies:
+                shape = tensor.shape if not transpose else (*tensor.shape[:-2], *tensor.shape[:-3:-1])
+                tensor.copies[key] = self._add(
+                    port.name + ("^T" if transpose else ""),
+                    "in",
+                    shape,
+                    layout,
+                    self._input_number[id(port)],
+                    transposed=transpose,
+                )
+            return tensor.copies[key]
+        if isinstance(port, Table):
+            if key not in tensor.copies:
+                contents = port.contents.T if transpose else port.contents
+                tensor.copies[key] = self._add(port.name, "table", contents.shape, layout, -1, contents)
+            return tensor.copies[key]
+        if tensor.home < 0:
+            raise Refusal(
+                "a temporary or output is read before a stage wrote it",
+                where=str(port),
+                hint="store into it in an earlier stage",
+                source=source,
+            )
+        home = self.buffers[tensor.home].layout
+        assert isinstance(home, Layout)
+        if not transpose and canonical(home) == canonical(layout):
+            return tensor.home
+        if key not in tensor.copies:
+            tensor.copies[key] = self._relayout(tensor, tensor.home, home, layout, transpose, source)
+        return tensor.copies[key]
+
+    def _from_device(self, tensor: Tensor, layout: Layout, transpose: bool, source: SourceLine) -> int | None:
+        """An input that only the device has, moved there; None where it is in this order already, or cannot be."""
+        known = self._hints[id(tensor.port)]
+        assert known is not None
+        held = known[0]
+        if canonical(held) == canonical(layout) and not transpose:
+            return None
+        if moves(held, layout, transpose, tensor.matrices) is None:
+            return None
+        key = (canonical(held), False)
+        if key not in tensor.copies:
+            tensor.copies[key] = self._add(
+                tensor.port.name, "in", tensor.shape, held, self._input_number[id(tensor.port)]
+            )
+        return self._relayout(tensor, tensor.copies[key], held, layout, transpose, source)
+
+    def _relayout(
+        self, tensor: Tensor, buffer: int, home: Layout, layout: Layout, transpose: bool, source: SourceLine
+    ) -> int:
+        """Append the stages that bring a buffer into another order; the last one's result."""
+        steps = moves(home, layout, transpose, tensor.matrices)
+        if steps is None:
             raise Unsupported(
-                "a tensor is used in two byte orders by one kernel",
-                where=f"{self.names[number]}: {have} and {layout}",
+                "no relayout on the device between these byte orders",
+                where=f"{tensor.port}: {home} -> {layout}{' transposed' if transpose else ''}",
                 hint="use the same tiling in both places, or two kernels",
                 source=source,
             )
-        return have
+        turned = False
+        for step, trip in enumerate(steps):
+            turned = turned != trip.transpose
+            shape = tensor.shape if not turned else (*tensor.shape[:-2], *tensor.shape[:-3:-1])
+            made = self.temporary(f"{tensor.port.name}'{step if len(steps) > 1 else ''}", shape, trip.target)
+            self.stage(
+                RelayoutBand(
+                    self.machine, buffer, made, trip.source, trip.target, trip.transpose, tensor.matrices, source
+                )
+            )
+            buffer = made
+        return buffer
+
+    def write(self, tensor: Tensor, layout: Layout, source: SourceLine) -> int:
+        """The buffer that a stage writes; a tensor has one byte order for all its writers."""
+        if tensor.home < 0:
+            outputs = [p for p in self.trace.ports if p.direction == "out"]
+            if tensor.port.direction == "out":
+                tensor.home = self._add(tensor.port.name, "out", tensor.shape, layout, outputs.index(tensor.port))
+            else:
+                tensor.home = self._add(tensor.port.name, "temp", tensor.shape, layout)
+        have = self.buffers[tensor.home].layout
+        assert isinstance(have, Layout)
+        if canonical(have) != canonical(layout):
+            raise Unsupported(
+                "all stages write a tensor in one byte order",
+                where=f"{tensor.port}: {have} and {layout}",
+                hint="use the same tiling in both places, or a temporary",
+                source=source,
+            )
+        tensor.copies.clear()
+        return tensor.home
+
+    def stage(self, band: Band) -> None:
+        """Append a band as a stage of its own."""
+        self.stages.append(Stage((band,)))
+
+    # indices
+
+    def lead_position(
+        self,
+        tensor: Tensor,
+        lead: Sequence[IndexExpr | int],
+        known: Mapping[Index, Numbers | int],
+        batch: Ints,
+        source: SourceLine,
+    ) -> Ints:
+        """Which matrix (or vector, or row) of a tensor each instance sees: the implicit batch, then explicit leading
+        indices. batch: int64[instances]."""
+        axes = [self.extent(a) for a in tensor.port.axes[: len(lead)]]
+        at = batch.copy() if tensor.port.batched else np.zeros_like(batch)
+        for extent, index in zip(axes, lead):
+            value = np.broadcast_to(np.asarray(evaluate(index, known), np.int64), batch.shape)
+            if len(value) and (int(value.min()) < 0 or int(value.max()) >= extent):
+                raise Refusal(
+                    "an index stays inside its axis",
+                    where=f"{tensor.port}[... {index} ...]",
+                    got=f"{int(value.min())}..{int(value.max())}",
+                    limit=f"0..{extent - 1}",
+                    hint="check the grid's extent and the index arithmetic",
+                    source=source,
+                )
+            at = at * extent + value
+        return at
+
+
+def moves(held: Layout, wanted: Layout, transpose: bool, matrices: int) -> list[Trip] | None:
+    """The relayouts from one byte order to another on the vector cores; None when they cannot do it."""
+    if (
+        isinstance(held, TilePattern)
+        or isinstance(wanted, TilePattern)
+        or (isinstance(wanted, OperandPack) and wanted.preq)
+    ):
+        return None
+    return trips(held, wanted, transpose, matrices)
+
+
+def data_words(layout: Layout) -> Ints:
+    """int64[n, 2] of the (first word, count) that hold data."""
+    runs = WordRuns(layout.nbytes // 32, 0, 1) if isinstance(layout, OperandPack) else layout.runs
+    first = np.arange(runs.count, dtype=np.int64) * runs.pitch
+    return np.stack([first, np.full_like(first, runs.words)], axis=1)

@@ -1,0 +1,102 @@
+"""Symbolic indices and arithmetic on them: what a stage's instance or a loop's iteration is called in a kernel body.
+
+They get numbers (or arrays, one per instance) when a schedule is built. They know no machine.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+from kohakuaccel.diagnostics import Refusal, SourceLine
+
+if TYPE_CHECKING:
+    from kohakuaccel.lang.dims import DimExpr
+    from kohakuaccel.lang.ports import Tiling
+
+Numbers = NDArray[np.int64]
+_SYMBOL = {"add": "+", "sub": "-", "mul": "*", "floordiv": "//", "mod": "%"}
+
+
+class IndexExpr:
+    """An index, or integer arithmetic over indices."""
+
+    def __add__(self, other: IndexExpr | int) -> IndexExpr:
+        return IndexOp("add", self, other)
+
+    def __radd__(self, other: int) -> IndexExpr:
+        return IndexOp("add", other, self)
+
+    def __sub__(self, other: IndexExpr | int) -> IndexExpr:
+        return IndexOp("sub", self, other)
+
+    def __rsub__(self, other: int) -> IndexExpr:
+        return IndexOp("sub", other, self)
+
+    def __mul__(self, other: IndexExpr | int) -> IndexExpr:
+        return IndexOp("mul", self, other)
+
+    def __rmul__(self, other: int) -> IndexExpr:
+        return IndexOp("mul", other, self)
+
+    def __floordiv__(self, other: IndexExpr | int) -> IndexExpr:
+        return IndexOp("floordiv", self, other)
+
+    def __mod__(self, other: IndexExpr | int) -> IndexExpr:
+        return IndexOp("mod", self, other)
+
+    def __index__(self) -> int:
+        raise Refusal(
+            "a symbolic index has no number while tracing",
+            where=str(self),
+            hint="use it to index a port, as a loop bound, or in arithmetic with other indices",
+        )
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Index(IndexExpr):
+    """The instance number along one axis of a stage, or the iteration of a loop over `over`."""
+
+    name: str
+    over: Tiling | IndexExpr | DimExpr | int
+    source: SourceLine
+
+    def __str__(self) -> str:
+        return self.name
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class IndexOp(IndexExpr):
+    op: str
+    left: IndexExpr | int
+    right: IndexExpr | int
+
+    def __str__(self) -> str:
+        return f"({self.left} {_SYMBOL[self.op]} {self.right})"
+
+
+def evaluate(index: IndexExpr | int, known: Mapping[Index, Numbers | int]) -> Numbers | int:
+    """The number of an index expression under `known`, elementwise where those are arrays.
+
+    Raises KeyError(index) for an index that has none there.
+    """
+    if isinstance(index, Index):
+        return known[index]
+    if not isinstance(index, IndexOp):
+        return int(index)
+    a, b = evaluate(index.left, known), evaluate(index.right, known)
+    match index.op:
+        case "add":
+            return a + b
+        case "sub":
+            return a - b
+        case "mul":
+            return a * b
+        case "floordiv":
+            return a // b
+        case _:
+            return a % b

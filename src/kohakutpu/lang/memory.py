@@ -1,0 +1,121 @@
+"""Values a kernel keeps: temporaries in memory, tables known while tracing, and L1 regions of a cluster.
+
+A temporary is written by one stage and read by a later one. A table is a constant that the kernel ships. A region
+names the L1 window an operand is filled into, for authors who want to say it.
+"""
+
+from __future__ import annotations
+
+from types import EllipsisType
+from typing import Literal
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from kohakuaccel.diagnostics import Refusal
+from kohakuaccel.lang.ports import Axis
+from kohakuaccel.lang.trace import StatementNode, recorder, user_line
+from kohakuaccel.lang.values import Contraction, View
+from kohakutpu.lang.ports import _positive, _Tilings
+
+
+class Temp(_Tilings):
+    """A temporary tensor in device memory, FP16."""
+
+    direction: Literal["in", "out", "temp", "table"] = "temp"
+
+
+class Table(_Tilings):
+    """A constant tensor whose contents are known while tracing."""
+
+    direction: Literal["in", "out", "temp", "table"] = "table"
+    contents: NDArray[np.float16]
+
+
+def temp(*shape: Axis | EllipsisType) -> Temp:
+    """A temporary of this shape; a leading `...` gives it the batch axes of the inputs."""
+    active = recorder("a temporary")
+    made = Temp(*shape)
+    made.name = active.fresh("t")
+    active.internal.append(made)
+    return made
+
+
+def table(contents: ArrayLike) -> Table:
+    """A constant of one or more axes. Refused: no element, values beyond FP16."""
+    active = recorder("a table")
+    given = np.asarray(contents)
+    if given.ndim == 0 or given.size == 0 or given.dtype.kind not in "iufb":
+        raise Refusal(
+            "a table is an array of numbers with at least one element",
+            where="table",
+            got=f"{given.dtype} {given.shape}",
+            source=user_line(),
+        )
+    with np.errstate(over="ignore"):
+        values = given.astype(np.float16)
+    if np.any(np.isfinite(given.astype(np.float64)) & np.isinf(values)):
+        raise Refusal(
+            "a table's values fit FP16",
+            where="table",
+            got=float(np.abs(given.astype(np.float64)).max()),
+            limit=65504,
+            hint="scale it, or use the Inf you mean",
+            source=user_line(),
+        )
+    made = Table(*(int(n) for n in given.shape))
+    made.name = active.fresh("table")
+    made.contents = values
+    active.internal.append(made)
+    return made
+
+
+class Region:
+    """An L1 window of `groups` x `blocks` entries: `ra <<= a[i, k]` fills it, `ra @ rb` multiplies what is there."""
+
+    def __init__(self, groups: int, blocks: int) -> None:
+        active = recorder("a region")
+        self.groups = groups
+        self.blocks = blocks
+        self.name = active.fresh("r")
+        self.source = user_line()
+        self.view: View | None = None
+
+    def __ilshift__(self, view: View) -> Region:
+        source = user_line()
+        if not isinstance(view, View):
+            raise Refusal(
+                "a region is filled from a view of a port",
+                where=f"{self.name} <<=",
+                got=type(view).__name__,
+                hint="write ra <<= a[i, k]",
+                source=source,
+            )
+        recorder("a fill").add(StatementNode("fill", (self, view), f"{self.name} <<= {view}", source))
+        self.view = view
+        return self
+
+    def __matmul__(self, other: Region) -> Contraction:
+        source = user_line()
+        for region in (self, other):
+            if not isinstance(region, Region) or region.view is None:
+                raise Refusal(
+                    "a contraction of regions multiplies what was filled into them",
+                    where=f"{self.name} @ {getattr(other, 'name', other)}",
+                    hint="fill both first: ra <<= a[i, k]",
+                    source=source,
+                )
+        assert self.view is not None
+        assert other.view is not None
+        return Contraction(self.view, other.view)
+
+    def __str__(self) -> str:
+        return self.name
+
+
+def region(groups: int, blocks: int) -> Region:
+    """An L1 window of `groups` lane groups by `blocks` K blocks."""
+    return Region(_positive(groups, "region"), _positive(blocks, "region"))
+
+
+__all__ = ["Region", "Table", "Temp", "region", "table", "temp"]

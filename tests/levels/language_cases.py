@@ -1,0 +1,121 @@
+"""Kernels that use every form of the language, for the corpus."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from kohakuaccel.lang import dims, grid, stage, sweep, units
+from kohakutpu import lang as L
+from kohakutpu.lang import kernel
+
+M, K, N, P, H, G, B, D, Lq, Lk = dims("M K N P H G B D Lq Lk")
+LOG2_E = 1.4426950408889634
+
+
+@kernel
+def linear(x=L.In(..., M, K), w=L.In(N, K), b=L.In(N), y=L.Out(..., M, N), *, gm=2, gn=4, nk=2):
+    """One value per column, shared by the batch."""
+    for i, j in grid(x.tiles(gm), w.tiles(gn)):
+        acc = L.tile(gm, gn, nk)
+        for k in sweep(x.chunks32(nk)):
+            acc += x[i, k] @ w[j, k]
+        y[i, j] <<= acc + b[j]
+
+
+@kernel
+def scaled_residual(x=L.In(M, K), w=L.In(N, K), s=L.In(M), r=L.In(M, N), y=L.Out(M, N), *, gm=2, gn=3, nk=1):
+    """One value per row, and an operand of the output's shape."""
+    for i, j in grid(x.tiles(gm), w.tiles(gn)):
+        acc = L.tile(gm, gn, nk)
+        for k in sweep(x.chunks32(nk)):
+            acc += x[i, k] @ w[j, k]
+        y[i, j] <<= acc * s[i] + r[i, j]
+
+
+@kernel
+def gated(x=L.In(M, K), w=L.In(N, K), v=L.In(N, K), y=L.Out(M, N), *, gm=4, gn=4, nk=2):
+    """Two accumulators, one after another, met in one epilogue."""
+    for i, j in grid(x.tiles(gm), w.tiles(gn)):
+        gate = L.tile(gm, gn, nk)
+        for k in sweep(x.chunks32(nk)):
+            gate += x[i, k] @ w[j, k]
+        up = L.tile(gm, gn, nk)
+        for k in sweep(x.chunks32(nk)):
+            up += x[i, k] @ v[j, k]
+        y[i, j] <<= gate * L.recip(L.exp2(gate * -LOG2_E) + 1) * up
+
+
+@kernel
+def two_products(x=L.In(M, K), w=L.In(N, K), z=L.In(M, P), v=L.In(N, P), y=L.Out(M, N), *, gm=2, gn=4, nk=2):
+    """Two sweeps into one accumulator."""
+    for i, j in grid(x.tiles(gm), w.tiles(gn)):
+        acc = L.tile(gm, gn, nk)
+        for k in sweep(x.chunks32(nk)):
+            acc += x[i, k] @ w[j, k]
+        for k in sweep(z.chunks32(nk)):
+            acc += z[i, k] @ v[j, k]
+        y[i, j] <<= acc
+
+
+@kernel
+def by_regions(a=L.In(M, K), b=L.In(N, K), c=L.Out(M, N), *, gm=2, gn=4, nk=2):
+    """The placement rung."""
+    for i, j in grid(a.tiles(gm), b.tiles(gn)):
+        ra, rb = L.region(gm, nk), L.region(gn, nk)
+        acc = L.tile(gm, gn, nk)
+        for k in sweep(a.chunks32(nk)):
+            ra <<= a[i, k]
+            rb <<= b[j, k]
+            acc += ra @ rb
+        c[i, j] <<= acc
+
+
+@kernel
+def by_stage(a=L.In(M, K), b=L.In(N, K), c=L.Out(M, N), *, gm=2, gn=4, nk=2):
+    """The schedule rung."""
+    with stage(a.tiles(gm), b.tiles(gn)) as (i, j):
+        acc = L.tile(gm, gn, nk)
+        for k in sweep(a.chunks32(nk)):
+            acc += a[i, k] @ b[j, k]
+        c[i, j] <<= acc
+
+
+@kernel
+def triangular(a=L.In(M, K), b=L.In(N, K), c=L.Out(M, N), *, g=1):
+    """A sweep whose bound depends on the stage's own index, and one that starts later."""
+    for i, j in grid(a.tiles(g), b.tiles(g)):
+        acc = L.tile(g, g, 1)
+        for k in sweep(i + 1):
+            acc += a[i, k] @ b[j, k]
+        c[i, j] <<= acc
+
+
+@kernel
+def grouped(q=L.In(B, H, M, D), k=L.In(B, G, N, D), s=L.Out(B, H, M, N), *, group=2, gm=2, gn=4, nk=1):
+    """Explicit leading indices with arithmetic: several heads of q share one of k."""
+    for b, h, i, j in grid(q.each(0), q.each(1), q.tiles(gm), k.tiles(gn)):
+        acc = L.tile(gm, gn, nk)
+        for d in sweep(q.chunks32(nk)):
+            acc += q[b, h, i, d] @ k[b, h // group, j, d]
+        s[b, h, i, j] <<= acc
+
+
+@kernel
+def masked_rows(x=L.In(..., M, N), v=L.In(..., N), y=L.Out(..., M, N)):
+    """A table read row by row within each batch element, and a vector per batch element."""
+    keep = L.table(np.tri(6, 20, 3, dtype=np.float16))
+    for r in grid(x.rows()):
+        y[r] <<= L.where(keep[r], x[r] + v, -1.0)
+
+
+@kernel
+def running(x=L.In(...), y=L.In(...), z=L.Out(...)):
+    """A temporary carried through stages: keep the old value, then overwrite it."""
+    top = L.temp(...)
+    with units(x.parts()) as e:
+        top[e] <<= L.abs(x[e])
+    for _ in sweep(3):
+        with units(x.parts()) as e:
+            top[e] <<= L.maximum(top[e] * 0.5, y[e])
+    with units(x.parts()) as e:
+        z[e] <<= top[e] - x[e]
