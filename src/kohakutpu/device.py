@@ -53,7 +53,8 @@ class Device:
         self._arenas = tuple(
             Arena(0, m.size, name=f"DRAM of mesh {m.mesh} ({self.machine.name})") for m in self.machine.memories
         )
-        self._base_numbers = np.zeros(2, np.int64)
+        self._numbers = np.zeros((len(self.machine.units), 2), np.int64)
+        self._uploads = 0
 
     @property
     def identity(self) -> str:
@@ -163,23 +164,24 @@ class Device:
     def _group(self, image: Image, rounds: tuple[Round, ...], counts: dict[int, NDArray[np.int64]]) -> None:
         """Rounds that start together, one per mesh. `counts` holds each mesh's signal counts per node."""
         write = self.transport.write
+        lists: list[NDArray[np.uint64]] = []
         for r in rounds:
             if r.mesh not in counts:
                 counts[r.mesh] = self._counts(self._node_status(r.mesh))
-            r.fill_polls(counts[r.mesh])
+            lists.append(commands := r.awaiting(counts[r.mesh]))
             if len(r.staging):
                 write(reg.agent_bus(r.mesh, reg.STAGE), r.staging)
             if self.machine.features.control_engine:
-                write(reg.engine_bus(r.mesh, reg.COMMANDS), r.commands)
-            self.counters.control_bytes += r.staging.nbytes + r.commands.nbytes
+                write(reg.engine_bus(r.mesh, reg.COMMANDS), commands)
+            self.counters.control_bytes += r.staging.nbytes + commands.nbytes
         try:
-            for r in rounds:
+            for r, commands in zip(rounds, lists, strict=True):
                 if self.machine.features.control_engine:
                     write(reg.engine_bus(r.mesh, reg.CTRL), _GO)
                 else:
-                    self._execute(r)
+                    self._execute(commands)
             for r in rounds:
-                self._finish(image, r, counts)
+                self._finish(r, counts)
         except Hang as hang:
             self.counters.faults += 1
             raise self._told_hang(hang, image, rounds) from None
@@ -187,7 +189,7 @@ class Device:
             self.counters.faults += 1
             raise self._told(fault, image, rounds) from None
 
-    def _finish(self, image: Image, r: Round, counts: dict[int, NDArray[np.int64]]) -> None:
+    def _finish(self, r: Round, counts: dict[int, NDArray[np.int64]]) -> None:
         """After a round: the engine is done without error, and no awaited node's last signal is a FAULT."""
         if self.machine.features.control_engine:
             status = int(self.transport.read(reg.engine_bus(r.mesh, reg.CTRL), 16).view(np.uint64)[0])
@@ -209,10 +211,10 @@ class Device:
         message = errors.fault(unit.kind, code)
         raise Fault(message.rule, unit=unit.name, code=code, hint=message.hint)
 
-    def _execute(self, r: Round) -> None:
+    def _execute(self, commands: NDArray[np.uint64]) -> None:
         """The command list of a round, executed by the host: for machines without the engine."""
         transport = self.transport
-        for number, (op, address, data, mask) in enumerate(r.commands.tolist()):
+        for number, (op, address, data, mask) in enumerate(commands.tolist()):
             if op == reg.WRITE:
                 transport.write(address, np.array([data], np.uint64))
                 continue
@@ -312,19 +314,16 @@ class Device:
         low, high = reply.view(np.uint64)[2:4].tolist()
         return (high << 64 | low) >> flit.CONTROL_REPLY.position("value")[0] - 128 & (1 << 64) - 1
 
-    def _numbers(self) -> NDArray[np.int64]:
-        """Saturated and non-finite elements of all units since power-on."""
-        total = np.array([0, getattr(self._model, "upload_nonfinite", 0)], np.int64)
-        for unit in self.machine.units:
-            value = self.control_value(unit, flit.NUM_INDEX)
-            total += (value >> 32, value & 0xFFFF_FFFF)
-        return total
-
     def sync(self) -> None:
         """Everything submitted is done (runs are synchronous); reads the units' numeric counters."""
         with self.lock:
-            numbers = self._numbers() - self._base_numbers
-            self.counters.saturations, self.counters.nonfinite = (int(n) for n in numbers)
+            values = [self.control_value(unit, flit.NUM_INDEX) for unit in self.machine.units]
+            now = np.array([(v >> 32, v & 0xFFFF_FFFF) for v in values], np.int64)
+            saturated, nonfinite = ((now - self._numbers) & 0xFFFF_FFFF).sum(axis=0).tolist()
+            uploads = getattr(self._model, "upload_nonfinite", 0)
+            self.counters.saturations += saturated
+            self.counters.nonfinite += nonfinite + uploads - self._uploads
+            self._numbers, self._uploads = now, uploads
 
     def stats(self) -> dict[str, object]:
         """Counters since the last reset, and the memory of each mesh."""
@@ -343,7 +342,7 @@ class Device:
     def reset_stats(self) -> None:
         """Count from zero again. The units' own counters go on; they are read relative to now."""
         with self.lock:
-            self._base_numbers = self._numbers()
+            self.sync()
             self.counters.reset()
 
 

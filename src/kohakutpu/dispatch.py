@@ -72,10 +72,11 @@ class Round:
     expected: NDArray[np.int64]
     windows: tuple[Window, ...]
 
-    def fill_polls(self, counts: NDArray[np.int64]) -> None:
-        """Set the wanted values from the nodes' signal counts now, int64[256] of this mesh."""
-        wanted = (counts[self.nodes] + self.expected) & 0xFFFF
-        self.commands[self.polls, 2] = (wanted << 8 | 1).astype(np.uint64)
+    def awaiting(self, counts: NDArray[np.int64]) -> NDArray[np.uint64]:
+        """The commands with the wanted counts filled in from the nodes' signal counts now, int64[256]."""
+        commands = self.commands.copy()
+        commands[self.polls, 2] = ((counts[self.nodes] + self.expected) & 0xFFFF) << 8 | 1
+        return commands
 
 
 @dataclass(frozen=True, slots=True)

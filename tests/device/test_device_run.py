@@ -8,6 +8,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from kohakuaccel.device import Recording, replay
@@ -87,6 +89,33 @@ def test_many_rounds_on_all_clusters() -> None:
     assert d.counters.flits == {"FILL": 720, "GEMM": 360, "DRAIN": 360}
 
 
+@settings(max_examples=25, deadline=None)
+@given(
+    st.integers(1, 40),
+    st.integers(8, 40),
+    st.integers(2, 9),
+    st.lists(st.integers(1, 7), min_size=1, max_size=6),
+    st.booleans(),
+)
+def test_any_limits_run_to_completion(flits: int, commands: int, fifo: int, passes: list[int], engine: bool) -> None:
+    machine = machines.load("ship_3x2").with_(
+        params={"stage_flits": flits, "ncmd": commands, "inst_fifo": fifo}, features={"control_engine": engine}
+    )
+    d = Device(machine)
+    a = d.alloc(512)
+    d.upload(a, np.full(256, 15, np.float16))
+    results = [d.alloc(256 * n) for n in passes]
+    programs = tuple(
+        EncodedProgram(unit, matmul(n, a.address, a.address + 256, c.address), passes=np.arange(0, 4 * n, 4))
+        for unit, n, c in zip(machine.units_of("MG"), passes, results, strict=False)
+    )
+    for _ in range(2):
+        d.run(Image("x", (programs,)))
+    for n, c in zip(passes, results, strict=True):
+        data = d.download(c, runs=(1, 8, n)).view(np.float16).reshape(-1, 128)
+        assert (data[:, :16] == SUM).all()
+
+
 def test_saturations_and_nonfinite_are_counted() -> None:
     d = Device("mini")
     s = Setup(d, units=1)
@@ -112,6 +141,7 @@ def test_a_recording_replays_into_a_fresh_machine_byte_for_byte() -> None:
     recording = Recording(System(machine))
     d = Device(machine, recording)
     s = Setup(d, passes=40, units=6)
+    d.upload(d.alloc(128), np.full(128, 15, np.float16), quantise="B")
     d.run(s.image)
     d.run(s.image)
     s.check(d)
@@ -122,7 +152,7 @@ def test_a_recording_replays_into_a_fresh_machine_byte_for_byte() -> None:
     assert np.array_equal(fresh.read(reg.memory_bus(0, s.c.address), s.c.nbytes, s.runs), want)
     inner = recording.inner
     assert isinstance(inner, System)
-    used = int(s.c.address + s.c.nbytes)
+    used = int(s.c.address + s.c.nbytes) + 256
     assert np.array_equal(fresh.memory.byte[:used], inner.memory.byte[:used])
     assert np.array_equal(fresh.control.agent, inner.control.agent)
     assert np.array_equal(fresh.clusters.tile, inner.clusters.tile)

@@ -73,8 +73,9 @@ def test_awaited_counts_wrap() -> None:
     (r,) = Loader(SHIP).rounds(image([3]))
     counts = np.zeros(256, np.int64)
     counts[0x11] = 0xFFFE
-    r.fill_polls(counts)
-    assert int(r.commands[r.polls[0], 2]) == 0x0001 << 8 | 1
+    commands = r.awaiting(counts)
+    assert int(commands[r.polls[0], 2]) == 0x0001 << 8 | 1
+    assert int(r.commands[r.polls[0], 2]) == 0x0003 << 8 | 1  # the round itself is shared and stays as it is
 
 
 @settings(max_examples=60, deadline=None)

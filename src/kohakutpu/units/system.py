@@ -138,7 +138,7 @@ class System:
         elif offset >= reg.COMMANDS and end <= self._engine_limit:
             self._engine_bytes[mesh, offset:end] = raw
         elif reg.AGENT_BASE <= offset < _AGENT_END and end <= self._agent_limit:
-            self._write_agent(mesh, offset - reg.AGENT_BASE, raw.view(np.int64))
+            self._write_agent(mesh, offset - reg.AGENT_BASE, np.array(raw).view(np.int64))
         elif offset == reg.CTRL and raw.size == 8:
             if raw[0] & reg.GO:
                 self.control.run[mesh, a.R_BUSY] = 1
@@ -257,7 +257,10 @@ class System:
         dst = address & 0xFFFF_FFFF
         check_quantising_upload(self.machine, mesh, dst, raw.size)
         note = np.zeros(NOTE_WORDS, np.int64)
-        status = self._upload(self.memory, mesh, order, dst, raw.view(np.uint16), self._policy, note)
+        # Compiled loops take one array type: aligned and writable, which replayed or sliced bytes need not be.
+        fine = raw.flags.writeable and raw.ctypes.data % 8 == 0
+        half = (raw if fine else np.array(raw)).view(np.uint16)
+        status = self._upload(self.memory, mesh, order, dst, half, self._policy, note)
         if status == 1:
             message = errors.NONFINITE
             self.fault_count += 1
@@ -307,7 +310,9 @@ class System:
     def forget(self, mesh: int, address: int, nbytes: int) -> None:
         """Whole words of a range count as never written again: what a fresh allocation must look like."""
         start = int(self.memory.base[mesh]) + address
-        self.memory.written[-(-start // WORD) : (start + nbytes) // WORD] = 0
+        flags = self.memory.written[-(-start // WORD) : (start + nbytes) // WORD]
+        if flags.any():  # pages of flags never touched stay without memory behind them
+            flags[:] = 0
         if self._partial:
             self._partial = {w: bits for w, bits in self._partial.items() if not start <= WORD * w < start + nbytes}
 
