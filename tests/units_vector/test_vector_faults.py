@@ -234,6 +234,18 @@ def test_dram_never_written(core: Core) -> None:
     raised(core, "VFILL A0,0", state.E_UNWRITTEN, 0, 96)
 
 
+def test_a_refused_transfer_moves_nothing(core: Core) -> None:
+    core.dram(0, np.full(48, 7, np.uint16))
+    core.put(0, np.full(64, 5, np.uint16))
+    core.desc(0, 0, (32, 4))
+    raised(core, "VFILL A0,0", state.E_UNWRITTEN, 0, 96)
+    assert core.halves(0, 4).tolist() == [5] * 64
+    assert core.marks(0, 5).tolist() == [1, 1, 1, 1, 0]
+    core.desc(0, (1 << 20) - 64, (32, 4))
+    raised(core, "VDRAIN A0,0", state.E_ADDRESS, 1 << 20)
+    assert not core.mem.written[((1 << 20) - 64) // 32 :][:2].any()
+
+
 def test_reserved_fields(core: Core) -> None:
     raised(core, [W("VMOV") | 3 << 1], state.E_FIELD)
     raised(core, [W("VLOOP") & ~(15 << 9)], state.E_FIELD)

@@ -75,28 +75,23 @@ def finish(x: float) -> np.uint32:
 
 
 @leaf
-def _gather(real: NDArray[np.float32], bits: NDArray[np.uint32], s: int, n: int) -> None:
-    """Rows s, s+1, s+2 = the coefficients of the table rows named in bits 12 and up of row s+3.
+def _interpolate(real: NDArray[np.float32], bits: NDArray[np.uint32], s: int, n: int) -> None:
+    """Row s = F of 2.9, an integer of 21 bits, for the table positions of row s+3: (table row << 12) + u.
 
-    Apart from the arithmetic, because a loop that looks things up does not become SIMD.
+    Looking up comes first and apart, because a loop that looks things up does not become SIMD.
+    h = (C2*u + (C1<<16) + 2^15) >> 16 is floor(y + 1/2) with y a multiple of 2^-16, hence the nearest integer of
+    y + 2^-17, which is never a tie. Every step is exact: integers below 2^40 over 2^16.
     """
     for i in range(n):
         row = bits[s + 3, i] >> np.uint32(12)
         real[s, i] = _TABLE[row, 0]
         real[s + 1, i] = _TABLE[row, 1]
         real[s + 2, i] = _TABLE[row, 2]
-
-
-@leaf
-def _poly(real: NDArray[np.float32], bits: NDArray[np.uint32], s: int, i: int) -> float:
-    """F of 2.9 for element i, an integer in float64.
-
-    h = (C2*u + (C1<<16) + 2^15) >> 16 is floor(y + 1/2) with y a multiple of 2^-16, hence the nearest
-    integer of y + 2^-17, which is never a tie. Every step is exact: integers below 2^40 over 2^16.
-    """
-    u = np.float64(np.int32(bits[s + 3, i] & np.uint32(4095))) * (1.0 / 65536.0)
-    h = ((np.float64(real[s + 2, i]) * u + np.float64(real[s + 1, i]) + _EPS) + _FLOOR) - _FLOOR
-    return ((h * u + np.float64(real[s, i]) + _EPS) + _FLOOR) - _FLOOR
+    for i in range(n):
+        u = np.float64(np.int32(bits[s + 3, i] & np.uint32(4095))) * (1.0 / 65536.0)
+        h = ((np.float64(real[s + 2, i]) * u + np.float64(real[s + 1, i]) + _EPS) + _FLOOR) - _FLOOR
+        f = ((h * u + np.float64(real[s, i]) + _EPS) + _FLOOR) - _FLOOR
+        real[s, i] = np.float32(f)
 
 
 @leaf
@@ -123,10 +118,10 @@ def seed(op: int, real: NDArray[np.float32], bits: NDArray[np.uint32], a: int, t
         for i in range(n):
             r = _argument(real[a, i])
             bits[s + 3, i] = np.uint32((EXP2 << 12) + (r & 0x1FFFF))
-        _gather(real, bits, s, n)
+        _interpolate(real, bits, s, n)
         for i in range(n):
             x = real[a, i]
-            y = (_poly(real, bits, s, i) * _WEIGHT + 1.0) * _power(_argument(x) >> 17)
+            y = (np.float64(real[s, i]) * _WEIGHT + 1.0) * _power(_argument(x) >> 17)
             # From 128 on the answer is Inf or +0; a NaN takes neither branch and stays.
             y = y if abs(x) < np.float32(128.0) else (np.inf if x > np.float32(0.0) else 0.0)
             bits[t, i] = finish(y if x == x else np.nan)
@@ -138,12 +133,12 @@ def seed(op: int, real: NDArray[np.float32], bits: NDArray[np.uint32], a: int, t
         # P of rsqrt is the lowest bit of e - 127: rows of the second octave follow those of the first.
         p = (~(w >> np.uint32(15)) & octave) << np.uint32(17)
         bits[s + 3, i] = np.uint32((np.uint32(first << 12) + p) + ((w & np.uint32(0x7FFF)) << np.uint32(2)))
-    _gather(real, bits, s, n)
+    _interpolate(real, bits, s, n)
     if op == VLOG2:
         for i in range(n):
             x = real[a, i]
             e = np.int32((bits[a, i] >> np.uint32(23)) & np.uint32(255)) - np.int32(127)
-            y = np.float64(e) + _poly(real, bits, s, i) * _WEIGHT
+            y = np.float64(e) + np.float64(real[s, i]) * _WEIGHT
             y = y if x > np.float32(0.0) else (-np.inf if x == np.float32(0.0) else np.nan)
             bits[t, i] = finish(y if x != np.float32(np.inf) else np.inf)
     elif op == VINV:
@@ -151,7 +146,7 @@ def seed(op: int, real: NDArray[np.float32], bits: NDArray[np.uint32], a: int, t
             x = real[a, i]
             size = bits[a, i] & ~SIGN
             e = np.int32(size >> np.uint32(23))
-            y = _poly(real, bits, s, i) * _power(np.int32(107) - e)
+            y = np.float64(real[s, i]) * _power(np.int32(107) - e)
             y = y if size != ZERO else np.inf
             y = y if size < INF else (0.0 if size == INF else np.nan)
             bits[t, i] = finish(-y if (bits[a, i] & SIGN) != ZERO else y)
@@ -159,7 +154,7 @@ def seed(op: int, real: NDArray[np.float32], bits: NDArray[np.uint32], a: int, t
         for i in range(n):
             x = real[a, i]
             e = np.int32((bits[a, i] >> np.uint32(23)) & np.uint32(255)) - np.int32(127)
-            y = _poly(real, bits, s, i) * _power(np.int32(-20) - (e >> np.int32(1)))
+            y = np.float64(real[s, i]) * _power(np.int32(-20) - (e >> np.int32(1)))
             y = y if x > np.float32(0.0) else (np.inf if x == np.float32(0.0) else np.nan)
             bits[t, i] = finish(y if x != np.float32(np.inf) else 0.0)
 

@@ -212,6 +212,9 @@ def fill(
         if written[word] == NEVER:
             note[2], note[3] = mesh, steps[i] & ((1 << _MESH_SHIFT) - 1)
             return E_UNWRITTEN
+    # Nothing is touched before all of it is known to be right.
+    for i in range(count):
+        word = _dram_word(base, size, mesh, steps[i])
         at = u * L1 + to + i
         for q in range(4):
             wide[4 * at + q] = dram[4 * word + q]
@@ -257,10 +260,11 @@ def drain(
     if code:
         return code
     for i in range(count):
-        word = _dram_word(base, size, mesh, steps[i])
-        if word < 0:
+        if _dram_word(base, size, mesh, steps[i]) < 0:
             note[2] = steps[i]
             return E_ADDRESS
+    for i in range(count):
+        word = _dram_word(base, size, mesh, steps[i])
         at = u * L1 + first + i
         for q in range(4):
             dram[4 * word + q] = wide[4 * at + q]
