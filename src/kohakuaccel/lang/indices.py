@@ -5,7 +5,7 @@ They get numbers (or arrays, one per instance) when a schedule is built. They kn
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -79,6 +79,35 @@ class IndexOp(IndexExpr):
         return f"({self.left} {_SYMBOL[self.op]} {self.right})"
 
 
+@dataclass(frozen=True, eq=False, slots=True)
+class Lookup(IndexExpr):
+    """The number that a table known while tracing holds at an index."""
+
+    numbers: tuple[int, ...]
+    at: IndexExpr | int
+
+    def __str__(self) -> str:
+        return f"lookup[{self.at}]"
+
+
+class IndexTable:
+    """Whole numbers known while tracing, looked up by index: `order = lookup([2, 0, 1]); y[r] <<= x[order[r]]`."""
+
+    def __init__(self, numbers: Iterable[int]) -> None:
+        self.numbers = tuple(int(n) for n in numbers)
+
+    def __len__(self) -> int:
+        return len(self.numbers)
+
+    def __getitem__(self, at: IndexExpr | int) -> IndexExpr:
+        return Lookup(self.numbers, at)
+
+
+def lookup(numbers: Iterable[int]) -> IndexTable:
+    """A table of whole numbers that indices can be looked up in."""
+    return IndexTable(numbers)
+
+
 def evaluate(index: IndexExpr | int, known: Mapping[Index, Numbers | int]) -> Numbers | int:
     """The number of an index expression under `known`, elementwise where those are arrays.
 
@@ -86,6 +115,17 @@ def evaluate(index: IndexExpr | int, known: Mapping[Index, Numbers | int]) -> Nu
     """
     if isinstance(index, Index):
         return known[index]
+    if isinstance(index, Lookup):
+        at = np.asarray(evaluate(index.at, known), np.int64)
+        if at.size and (int(at.min()) < 0 or int(at.max()) >= len(index.numbers)):
+            raise Refusal(
+                "a looked-up position lies in its table",
+                where=str(index),
+                got=f"{int(at.min())}..{int(at.max())}",
+                limit=f"0..{len(index.numbers) - 1}",
+                hint="make the table as long as the axis",
+            )
+        return np.array(index.numbers, np.int64)[at]
     if not isinstance(index, IndexOp):
         return int(index)
     a, b = evaluate(index.left, known), evaluate(index.right, known)

@@ -54,6 +54,8 @@ class Port(Value):
         self.batched = leading
         self.axes: tuple[Axis, ...] = tuple(a for a in axes if not isinstance(a, EllipsisType))
         self.name = "?"
+        self.turned_from: Port | None = None
+        self.turned = False
 
     def named(self, name: str) -> Self:
         """A fresh handle of the same declaration, under the parameter's name."""
@@ -78,6 +80,18 @@ class Port(Value):
                 source=user_line(),
             )
         return Tiling(self, "each", axis)
+
+    @property
+    def T(self) -> Self:
+        """The port with its last two axes exchanged, as a matmul operand: `v.T[j, k]`, `v.T.tiles(g)`."""
+        if len(self.axes) < 2:
+            raise Refusal("a transposed port has two axes", where=self.declaration, source=user_line())
+        shape: tuple[Axis | EllipsisType, ...] = (*self.axes[:-2], self.axes[-1], self.axes[-2])
+        turned = type(self)(*((..., *shape) if self.batched else shape))
+        turned.name = f"{self.name}.T"
+        turned.turned_from = self.turned_from if self.turned_from is not None else self
+        turned.turned = not self.turned
+        return turned
 
     def __getitem__(self, index: IndexExpr | int | tuple[IndexExpr | int, ...]) -> View:
         picked = index if isinstance(index, tuple) else (index,)

@@ -171,7 +171,7 @@ class TileStage:
         """The target's byte order, and int64[n, 3] of (matrix, tile row, tile column) per instance."""
         target = store.target
         tensor = self.work.tensor(target.port, store.source)
-        if len(target.index) != len(target.port.axes) or len(target.index) < 2:
+        if len(target.index) != len(target.port.axes) or len(target.index) < 2 or target.port.turned:
             raise Refusal(
                 "a tile store is indexed by its leading axes, row tile and column tile",
                 where=str(target),
@@ -313,8 +313,8 @@ class TileStage:
             raise self._misindexed(side, view, axis, s) from None
         if not np.all(second - first == 1):
             raise self._misindexed(side, view, axis, s)
-        rows, cols = tensor.shape[-2:]
-        matrices = int(np.prod(tensor.shape[:-2], dtype=np.int64)) if len(tensor.shape) > 2 else 1
+        rows, cols = tensor.shape[-2:] if not port.turned else tensor.shape[:-3:-1]
+        matrices = tensor.matrices
         preq = not self.work.device_only(tensor) and bool(self.work.machine.features.quantising_upload)
         layout = OperandPack(rows, cols, groups, nk, matrices, preq, side)
         if int(tile.min()) < 0 or int(tile.max()) >= layout.tiles:
@@ -327,7 +327,7 @@ class TileStage:
                 source=s.source,
             )
         lead = self.work.lead_position(tensor, view.index[:-2], known, batch, s.source)
-        buffer = self.work.read(tensor, layout, s.source)
+        buffer = self.work.read(tensor, layout, s.source, port.turned)
         return buffer, layout, np.stack([lead, tile], axis=1), first
 
     def _misindexed(self, side: str, view: View, axis: Index, s: _Sum) -> Refusal:

@@ -29,6 +29,13 @@ def _readable(work: Work, v: Value, store: StoreNode) -> Tensor:
             hint="store it and read the stored tensor",
             source=store.source,
         )
+    if port.turned:
+        raise Refusal(
+            "a transposed port is a matmul operand",
+            where=str(v),
+            hint="transpose the value with a kernel of its own",
+            source=store.source,
+        )
     return work.tensor(port, store.source)
 
 

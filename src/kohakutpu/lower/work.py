@@ -83,7 +83,7 @@ class Work:
 
     def tensor(self, port: Port, source: SourceLine) -> Tensor:
         """The tensor behind a handle; a handle of another kernel is refused."""
-        found = self._by_port.get(id(port))
+        found = self._by_port.get(id(port if port.turned_from is None else port.turned_from))
         if found is None:
             raise Refusal(
                 "a port belongs to one kernel", where=str(port), hint="use this kernel's own ports", source=source
