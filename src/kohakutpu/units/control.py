@@ -50,7 +50,7 @@ from kohakutpu.units.agent_state import (
     U_WAIT,
 )
 from kohakutpu.units.cluster import cluster_receive, cluster_step
-from kohakutpu.units.fabric import address, dispatch, raw, received
+from kohakutpu.units.fabric import address, received, send
 from kohakutpu.units.state import E_OUTBOX, FAULTED, RAISED, WAITING
 from kohakutpu.units.vector import vector_receive, vector_step
 
@@ -141,18 +141,15 @@ def agents(ctl: Any, out: Any, m: int) -> int:
         if command(run, ctl.engine, ctl.agent, ctl.rx, m) == BLOCKED:
             break
         moved = 1
-    if run[m, R_TX] != 0:
-        if raw(ctl, out, m) == 2:
-            return 2
-        return 1
-    while run[m, R_RUNNING] != 0:
-        code = dispatch(ctl, out, m)
+    while run[m, R_TX] != 0 or run[m, R_RUNNING] != 0:
+        again = run[m, R_TX] != 0  # an engine that waited for the raw flit to leave goes on next turn
+        code = send(ctl, out, m)
         if code == 2:
             return 2
         if code == 1:
             break
         moved = 1
-        if code == 3:
+        if code == 3 or again:
             break
     return moved
 

@@ -227,74 +227,58 @@ def data_flit(unit: Any, burst: Any, stop: Any, out: Any, m: int, u: int, words:
 
 
 @leaf
-def arrive(ctl: Any, out: Any, m: int, words: Any, node: int, src: int, index: int) -> int:
-    """A flit of the agent, int64[5] words, reaches `node`. Returns 0, 1 when its FIFO is full,
-    2 to stop, 3 when a burst lies whole in `out`."""
+def send(ctl: Any, out: Any, m: int) -> int:
+    """One flit of mesh m's agent: the raw one if one waits, else the next of the running program.
+
+    The dispatcher rewrites both ends of a staged flit; a raw flit names them itself, and a raw instruction costs a
+    credit where one is left, as its completion will return one. Returns 0 when it went out, 1 on a stall, 2 to
+    stop, 3 when it made a burst whole in `out`.
+    """
+    run, unit = ctl.run, ctl.unit
+    raw = run[m, R_TX] != 0
+    slot, left = run[m, R_SLOT], run[m, R_LEFT]
+    at = reg.TX_FLIT // W if raw else STAGE + SLOT * slot
+    if not raw and slot + left > ctl.limits[L_SLOTS]:
+        return halt(ctl.stop, -1 - m, E_STAGE, slot, left, ctl.limits[L_SLOTS])
+    words = ctl.agent[m, at : at + SLOT]
     head = words[4:5]
     kind = field(head, H_TYPE)
-    u = ctl.node[m, node]
-    here = m << 8 | node
+    instruction = kind == flit.CU_INST
+    if instruction and not raw and run[m, R_CREDIT] == 0:
+        return 1
+    node, src, index = run[m, R_NODE], run[m, R_AGENT], run[m, R_INDEX]
+    if raw:
+        run[m, R_TX] = 0
+        node = field(head, H_DST_Y) << 4 | field(head, H_DST_X)
+        src = field(head, H_SRC_Y) << 4 | field(head, H_SRC_X)
+        index = np.int64(-1)
+    u, here, code = ctl.node[m, node], m << 8 | node, 0
     if u < 0:
         return halt(ctl.stop, -1 - m, E_NO_UNIT, here, kind, 0)
-    if kind == flit.CU_INST:
-        if ctl.unit[u, U_COUNT] == ctl.limits[L_FIFO]:
-            return 1
-        enqueue(ctl.unit, ctl.words, ctl.rows, ctl.meta, ctl.layout, u, words, index)
-        return 0
-    if kind == flit.CU_CTRL:
+    if instruction:
+        if unit[u, U_COUNT] == ctl.limits[L_FIFO]:
+            return halt(ctl.stop, -1 - m, E_QUEUE, here, ctl.limits[L_FIFO], 0) if raw else 1
+        enqueue(unit, ctl.words, ctl.rows, ctl.meta, ctl.layout, u, words, index)
+        if run[m, R_CREDIT] > 0:
+            run[m, R_CREDIT] -= 1
+    elif kind == flit.CU_CTRL:
         # A request (op 0) is answered to its source; only an agent keeps answers.
         if (words[3] >> 56) & 0xFF == 0 and ctl.node[m, src] == AGENT_NODE:
-            value = answer(ctl.unit, ctl.counts, ctl.limits, u, field(words, C_INDEX))
-            control(ctl.run, ctl.agent, ctl.rx, m, words, src, node, value)
-        return 0
-    if kind == flit.CU_DATA:
-        return data_flit(ctl.unit, ctl.burst, ctl.stop, out, m, u, words, src)
-    return halt(ctl.stop, -1 - m, E_FLIT_TYPE, here, kind, 0)
-
-
-@leaf
-def dispatch(ctl: Any, out: Any, m: int) -> int:
-    """One flit of mesh m's running program. Returns 0 when it went out, 1 on a stall, else as arrive."""
-    run = ctl.run
-    slot = run[m, R_SLOT]
-    if slot + run[m, R_LEFT] > ctl.limits[L_SLOTS]:
-        return halt(ctl.stop, -1 - m, E_STAGE, slot, run[m, R_LEFT], ctl.limits[L_SLOTS])
-    words = ctl.agent[m, STAGE + SLOT * slot : STAGE + SLOT * (slot + 1)]
-    instruction = field(words[4:5], H_TYPE) == flit.CU_INST
-    if instruction and run[m, R_CREDIT] == 0:
-        return 1
-    code = arrive(ctl, out, m, words, run[m, R_NODE], run[m, R_AGENT], run[m, R_INDEX])
-    if code == 1 or code == 2:
-        return code
-    if instruction:
-        run[m, R_CREDIT] -= 1
-    run[m, R_SLOT] = slot + 1
-    run[m, R_INDEX] += 1
-    run[m, R_LEFT] -= 1
-    if run[m, R_LEFT] == 0:
-        run[m, R_RUNNING] = 0
+            value = answer(unit, ctl.counts, ctl.limits, u, field(words, C_INDEX))
+            control(run, ctl.agent, ctl.rx, m, words, src, node, value)
+    elif kind == flit.CU_DATA:
+        code = data_flit(unit, ctl.burst, ctl.stop, out, m, u, words, src)
+        if code == 2:
+            return 2
+    else:
+        return halt(ctl.stop, -1 - m, E_FLIT_TYPE, here, kind, 0)
+    if not raw:
+        run[m, R_SLOT] = slot + 1
+        run[m, R_INDEX] += 1
+        run[m, R_LEFT] = left - 1
+        if left == 1:
+            run[m, R_RUNNING] = 0
     publish(run, ctl.agent, m)
-    return code
-
-
-@leaf
-def raw(ctl: Any, out: Any, m: int) -> int:
-    """The TX_FLIT of mesh m goes out as it is. Its header names both ends. Returns as arrive.
-
-    A raw instruction costs a credit where one is left, as its completion will return one.
-    """
-    run = ctl.run
-    run[m, R_TX] = 0
-    words = ctl.agent[m, reg.TX_FLIT // W : reg.TX_FLIT // W + 5]
-    head = words[4:5]
-    node = field(head, H_DST_Y) << 4 | field(head, H_DST_X)
-    src = field(head, H_SRC_Y) << 4 | field(head, H_SRC_X)
-    code = arrive(ctl, out, m, words, node, src, -1)
-    if code == 1:
-        return halt(ctl.stop, -1 - m, E_QUEUE, m << 8 | node, ctl.limits[L_FIFO], 0)
-    if code == 0 and field(head, H_TYPE) == flit.CU_INST and run[m, R_CREDIT] > 0:
-        run[m, R_CREDIT] -= 1
-        publish(run, ctl.agent, m)
     return code
 
 
