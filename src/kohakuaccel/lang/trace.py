@@ -94,6 +94,8 @@ class Trace:
     body: list[Node]
     internal: tuple[Port, ...] = ()
     """Temporaries and tables that the body declared."""
+    relax: bool = True
+    """Whether the compiler may stage through memory what was written as one piece."""
 
     def pretty(self) -> str:
         """Readable text: ports, knobs, then one line per statement with the user's file and line."""

@@ -34,15 +34,16 @@ Tune = Callable[["Machine", Mapping[str, int]], Mapping[str, object]]
 class Kernel:
     """A kernel: call it with tensors (or arrays) for its In ports, knobs as keywords; it returns its outputs.
 
-    `tune(machine, sizes)` may supply knobs that the caller leaves out.
+    `tune(machine, sizes)` may supply knobs that the caller leaves out. `relax`: see `kernel`.
     """
 
-    def __init__(self, fn: Callable[..., None], tune: Tune | None = None) -> None:
+    def __init__(self, fn: Callable[..., None], tune: Tune | None = None, relax: bool = True) -> None:
         self.fn = fn
         self.__name__ = fn.__name__
         self.__doc__ = fn.__doc__
         self.__module__ = fn.__module__
         self._tune = tune
+        self.relax = relax
         self._ports, self._knobs = _signature(fn)
         self._outside = _outside_names(fn.__code__)
         self._traces: OrderedDict[tuple[object, ...], Trace] = OrderedDict()
@@ -62,7 +63,7 @@ class Kernel:
             handles = tuple(p.named(p.name) for p in self._ports)
             with recording() as active:
                 self.fn(**{p.name: p for p in handles}, **chosen)
-            found = Trace(self.__name__, handles, chosen, active.body, tuple(active.internal))
+            found = Trace(self.__name__, handles, chosen, active.body, tuple(active.internal), self.relax)
             self._traces[key] = found
             if len(self._traces) > TRACES_KEPT:
                 self._traces.popitem(last=False)
@@ -304,8 +305,11 @@ def _operand_notes(arguments: Sequence[object], buffers: Sequence[Any]) -> list[
     return notes
 
 
-def kernel(fn: Callable[..., None] | None = None, *, tune: Tune | None = None) -> Any:
-    """Decorator: `@kernel`, or `@kernel(tune=...)` to let the compiler choose knobs the caller leaves out."""
+def kernel(fn: Callable[..., None] | None = None, *, tune: Tune | None = None, relax: bool = True) -> Any:
+    """Decorator: `@kernel`, or `@kernel(tune=...)` to let the compiler choose knobs the caller leaves out.
+
+    relax: whether an epilogue that does not fit a vector core's L1 may be staged through memory (else it is refused).
+    """
     if fn is not None:
-        return Kernel(fn, tune)
-    return lambda f: Kernel(f, tune)
+        return Kernel(fn, tune, relax)
+    return lambda f: Kernel(f, tune, relax)

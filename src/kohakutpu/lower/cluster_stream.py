@@ -39,6 +39,12 @@ _NAMES = [
     "abank",
     "bbank",
     "fbank",
+    "dnode",
+    "dst_x",
+    "dst_y",
+    "dflags",
+    "dack_x",
+    "dack_y",
 ]
 _PLACE = [isa.CLUSTER.column(name) for name in _NAMES]
 _COLUMNS = len(isa.CLUSTER.fields)
@@ -120,7 +126,9 @@ class ClusterStream:
         final = len(share) - 1
         for number, n in enumerate(share.tolist()):
             batch, i, j = (int(v) for v in band.out_at[n])
-            target = band.out_layout.tile_offset(batch, i, j)
+            target = 0 if band.nodes else band.out_layout.tile_offset(batch, i, j)
+            goes = self._node(n)
+            buffer = -1 if band.nodes else band.out
             # A sweep counts as live until the next GEMM or non-fused DRAIN (datasheet 5.3), so a stream that ended in
             # a fused DRAIN would forbid the first FILL of whatever this cluster runs next: the last tile drains after.
             emits = band.emits(n) and number != final
@@ -131,11 +139,11 @@ class ClusterStream:
                 slot_b = self._operand(1, n, term, chunk)
                 if step == 0:
                     if pending is not None:
-                        self._add(band.out, **pending)
+                        self._add(buffer, **pending)
                     self._passes.append(start)
                 emit = int(emits and step == len(blocks) - 1)
                 self._add(
-                    band.out if emit else -1,
+                    buffer if emit else -1,
                     op=isa.GEMM,
                     addr=target if emit else 0,
                     acc=int(step > 0),
@@ -147,10 +155,26 @@ class ClusterStream:
                     abank=side_a.bank(slot_a),
                     bbank=side_b.bank(slot_b),
                     emit=emit,
+                    **(goes if emit else {}),
                 )
-            pending = {"op": isa.DRAIN, "addr": target, "n": gm * gn, "fuse": int(emits)}
+            pending = {"op": isa.DRAIN, "addr": target, "n": gm * gn, "fuse": int(emits), **goes}
         if pending is not None:
-            self._add(band.out, **pending)
+            self._add(-1 if band.nodes else band.out, **pending)
+
+    def _node(self, n: int) -> dict[str, int]:
+        """The fields that send an instance's drain into a vector core's L1, acknowledged to the dispatch agent."""
+        if not self.band.nodes:
+            return {}
+        core = self.band.nodes[n]
+        agent = self.band.machine.meshes[core.mesh]
+        return {
+            "dnode": 1,
+            "dst_x": core.x,
+            "dst_y": core.y,
+            "dflags": 1,
+            "dack_x": agent.agent_x,
+            "dack_y": agent.agent_y,
+        }
 
     def finish(self, unit: Unit, source: int) -> UnitProgram:
         """The unit's program."""

@@ -55,6 +55,8 @@ class ContractionBand:
     nk: int
     why: str
     source: SourceLine
+    nodes: tuple[Unit, ...] = ()
+    """The vector core that takes each instance's tile at L1 word 0, instead of memory."""
 
     @property
     def engine(self) -> str:
@@ -102,7 +104,8 @@ class ContractionBand:
             drain = "fused with the last K block, after the sweep for a cluster's last tile"
         else:
             drain = "after the sweep"
-        lines.append(f"drain {drain} -> {self.out_layout}")
+        where = f"L1 of {', '.join(u.name for u in self.nodes)}" if self.nodes else str(self.out_layout)
+        lines.append(f"drain {drain} -> {where}")
         return lines
 
     def reuse(self) -> tuple[tuple[int, int], tuple[int, int]]:

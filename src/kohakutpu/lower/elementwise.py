@@ -65,6 +65,9 @@ class ElementwiseBand:
     source: SourceLine
     patterns: tuple[TilePattern | None, ...] = ()
     tiles: Ints | None = None
+    resident: int = -1
+    """The operand whose tile n a cluster put into core n's L1 at word 0, or -1."""
+    note: str = ""
 
     @property
     def engine(self) -> str:
@@ -73,6 +76,11 @@ class ElementwiseBand:
     @property
     def cores(self) -> tuple[Unit, ...]:
         return self.machine.units_of("VC", mesh=0)
+
+    @property
+    def resident_words(self) -> int:
+        """L1 words that hold a tile sent there by a cluster."""
+        return self.layout.gm * self.layout.gn if self.resident >= 0 and isinstance(self.layout, DrainedTiles) else 0
 
     def batch_words(self) -> int:
         """L1 words per operand and RUN: what L1, one walk and the standard batch allow, halved until the code fits."""
@@ -87,7 +95,8 @@ class ElementwiseBand:
                 hint="split the expression over two statements",
                 source=self.source,
             )
-        most = min(p.vbatch // WORD_ELEMENTS, p.walk_max, p.vl1 // regions)
+        room = (p.vl1 - self.resident_words) // (regions - (self.resident >= 0))
+        most = min(p.vbatch // WORD_ELEMENTS, p.walk_max, room)
         words = min(most, self.part_words or most)
         return words if words < CHUNK_WORDS else words // CHUNK_WORDS * CHUNK_WORDS
 
@@ -138,7 +147,10 @@ class ElementwiseBand:
             mine = np.array([(g, h) for g, h, w in cuts if w == words], np.int64)
             g, h = mine[None, :, 0], mine[None, :, 1]
             walks: list[Walk] = []
-            for pattern in (*(self.patterns or (None,) * len(self.inputs)), None):
+            for n, pattern in enumerate((*(self.patterns or (None,) * len(self.inputs)), None)):
+                if n == self.resident:
+                    walks.append(Walk(((1, 1),), np.broadcast_to(g * gn + h, (len(tiles), len(mine))).reshape(-1)))
+                    continue
                 if pattern is None:
                     offsets = home[:, None] + (g * gn + h) * WORD_BYTES
                     walks.append(Walk(linear(words), offsets.reshape(-1)))
@@ -166,19 +178,24 @@ class ElementwiseBand:
         code = VectorCode(self.machine, self.source)
         vl = self.machine.params.vlmax
         entries: dict[int, int] = {}
-        out_word = batch * len(self.inputs)
+        moving = [n for n in range(len(self.inputs)) if n != self.resident]
+        region = {n: self.resident_words + batch * k for k, n in enumerate(moving)}
+        out_word = self.resident_words + batch * len(moving)
         evaluator = Evaluator(code, self.body)
+        if self.resident >= 0:
+            region[self.resident] = 0  # its descriptor's base moves from piece to piece
+            evaluator.descriptors[self.resident] = 1 + self.resident
         for words in sizes:
             entries[words] = code.begin(vl)
-            for n in range(len(self.inputs)):
-                code.fill(1 + n, batch * n)
-            if self.inputs:
+            for n in moving:
+                code.fill(1 + n, region[n])
+            if moving:
                 code.emit("VBAR")
             for first in range(0, words, CHUNK_WORDS):
                 code.set_vl(WORD_ELEMENTS * min(CHUNK_WORDS, words - first))
 
                 def place(node: Node, first: int = first) -> int:
-                    return batch * node.args[0] + first
+                    return region[node.args[0]] + first
 
                 register = self._chunk(evaluator, place)
                 code.store(register, out_word + first)
@@ -206,13 +223,14 @@ class ElementwiseBand:
         code, _, _, pieces = self.code()
         count = sum(p.count for p in pieces)
         names = dict(enumerate(self.names))
-        return [
+        lines = [
             f"{count} batches of at most {max((p.words for p in pieces), default=0)} words over {self.layout} on "
             f"{min(count, len(self.cores))} cores; elementwise commutes with this order: no relayout",
             f"expression {self.body.pretty(names)}",
             f"program {len(code.words)} of {self.machine.params.imem} words, {1 + len(self.inputs) + 1} of "
             f"{self.machine.params.descs} descriptors",
         ]
+        return [*lines, self.note] if self.note else lines
 
     def reads(self) -> Sequence[int]:
         return self.inputs
@@ -256,6 +274,14 @@ class ElementwiseBand:
             part = (b, slice(4 * out.gm * i, 4 * out.gm * (i + 1)), slice(4 * out.gn * j, 4 * out.gn * (j + 1)))
             target[part] = stored[part]
 
+    def _shares(self, piece: Piece) -> list[Ints]:
+        """Which work items each core does: contiguous shares, or those of the tile it holds."""
+        if self.resident < 0:
+            return np.array_split(np.arange(piece.count), len(self.cores))
+        assert self.tiles is not None
+        each = piece.count // len(self.tiles)
+        return [np.arange(n * each, (n + 1) * each) for n in range(len(self.tiles))]
+
     def programs(self, source: int) -> list[UnitProgram]:
         """The stream of each core with work: pieces dealt in contiguous shares."""
         code, entries, prologue, pieces = self.code()
@@ -263,8 +289,7 @@ class ElementwiseBand:
         streams: dict[int, VectorStream] = {}
         turn = 0
         for piece in pieces:
-            shares = np.array_split(np.arange(piece.count), len(cores))
-            for n, share in enumerate(shares):
+            for n, share in enumerate(self._shares(piece)):
                 if not len(share):
                     continue
                 unit = cores[(n + turn) % len(cores)]
@@ -277,10 +302,11 @@ class ElementwiseBand:
                     stream.run(prologue)
                 moves: list[tuple[int, int, Ints]] = []
                 for d, (buffer, walk) in enumerate(zip((*self.inputs, self.out), piece.walks)):
-                    stream.shape(1 + d, walk.dims)
-                    moves.append((1 + d, buffer, walk.offsets[share]))
+                    held = d == self.resident
+                    stream.shape(1 + d, ((1, self.machine.params.vl1),) if held else walk.dims)
+                    moves.append((1 + d, -1 if held else buffer, walk.offsets[share]))
                 stream.runs(entries[piece.words], moves)
-            turn += piece.count % len(cores)
+            turn += 0 if self.resident >= 0 else piece.count % len(cores)
         return [streams[i].finish() for i in sorted(streams)]
 
 

@@ -19,10 +19,10 @@ if TYPE_CHECKING:
 
 def execute(plan: Plan, inputs: Sequence[NDArray[np.float16]]) -> list[Array]:
     """Outputs of a program whose buffers lie as on an empty device. inputs: float16 arrays of the "in" buffers."""
-    from kohakutpu.units.cluster import cluster_step
+    from kohakutpu.units.cluster import cluster_receive, cluster_step
     from kohakutpu.units.cluster_state import make_clusters
     from kohakutpu.units.memory import quantising_upload
-    from kohakutpu.units.vector import vector_step
+    from kohakutpu.units.vector import vector_receive, vector_step
     from kohakutpu.units.vector_state import make_vectors
 
     addresses = plan.nominal_addresses()
@@ -63,6 +63,12 @@ def execute(plan: Plan, inputs: Sequence[NDArray[np.float16]]) -> list[Array]:
                         index=index,
                         disassembly=one.codec.text(rows[index : index + 1])[0],
                     )
+                for burst in outbox.head[: int(outbox.count[0])].tolist():
+                    mesh, x, y, buf, offset, granules, _, _, _, first = burst
+                    target = plan.machine.unit_at(mesh, x, y)
+                    assert target is not None
+                    receive, state = (vector_receive, vectors) if target.kind == "VC" else (cluster_receive, clusters)
+                    receive(state, target.index, buf, offset, outbox.data[first : first + granules], granules)
     results: list[Array] = []
     for number, spec in plan.schedule.outputs():
         layout = plan.layout(number)

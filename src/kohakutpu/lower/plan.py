@@ -99,7 +99,7 @@ class Plan:
     def addresses(self, outside: Mapping[int, int], workspace: int) -> list[int]:
         """One address per buffer: those given for inputs, tables and outputs, and the temporaries' in the workspace."""
         return [
-            outside[n] if spec.role != "temp" else workspace + self.workspace.offsets[n]
+            workspace + self.workspace.offsets[n] if spec.role == "temp" else outside.get(n, 0)
             for n, spec in enumerate(self.buffers)
         ]
 
@@ -108,7 +108,7 @@ class Plan:
         outside: dict[int, int] = {}
         at = 0
         for number, spec in enumerate(self.buffers):
-            if spec.role != "temp":
+            if spec.role not in ("temp", "l1"):
                 outside[number] = at
                 at += -(-max(spec.layout.nbytes, 1) // 4096) * 4096
         return self.addresses(outside, at)
@@ -157,7 +157,7 @@ class Plan:
         device = Device(self.machine)
         held: dict[int, Buffer] = {}
         for number, spec in enumerate(self.buffers):
-            if spec.role == "temp":
+            if spec.role in ("temp", "l1"):
                 continue
             held[number] = device.alloc(spec.layout.nbytes)
             values = self.schedule.source_values(spec, inputs)

@@ -28,6 +28,7 @@ from kohakutpu.lower.instances import enumerate_instances, ports_of
 from kohakutpu.lower.work import Env, Work
 
 Ints = NDArray[np.int64]
+LEAST_BATCH = 16  # L1 words per operand below which an epilogue from L1 is not worth its instructions
 
 
 @dataclass(slots=True)
@@ -148,6 +149,16 @@ class TileStage:
                 )
         single = len(self.tiles) == 1 and len(self.stores) == 1 and first.value is self.tiles[0]
         finished: dict[int, int] = {}
+        staged = "" if single else self._why_staged(layout, at)
+        nodes = () if single or staged else self.work.machine.units_of("VC", mesh=0)[: len(at)]
+        if staged and not self.work.relax:
+            raise Refusal(
+                "an epilogue that may not be relaxed runs from a vector core's L1",
+                where=str(first.target),
+                got=staged,
+                hint="use a smaller tile, or leave relax on",
+                source=first.source,
+            )
         for tile in self.tiles:
             self._check_tile(tile)
             terms = tuple(self._term(s) for s in self.sums[id(tile)])
@@ -156,16 +167,16 @@ class TileStage:
                 out = self.work.write(tensor, layout, first.source)
             else:
                 shape = self.work.tensor(first.target.port, first.source).shape
-                out = self.work.temporary(tile.name, shape, layout)
+                out = self.work.temporary(tile.name, shape, layout, "l1" if nodes else "temp")
             why = f"2*gm*gn/(gm+gn) = {2 * self.gm * self.gn / (self.gm + self.gn):.2f} MACs per operand byte"
             line = self.sums[id(tile)][0].source
             self.work.stage(
-                ContractionBand(self.work.machine, out, layout, at, terms, self.gm, self.gn, tile.nk, why, line)
+                ContractionBand(self.work.machine, out, layout, at, terms, self.gm, self.gn, tile.nk, why, line, nodes)
             )
             finished[id(tile)] = out
         if not single:
             for store in self.stores:
-                self._epilogue(store, layout, at, finished)
+                self._epilogue(store, layout, at, finished, staged)
 
     def _place(self, store: StoreNode) -> tuple[DrainedTiles, Ints]:
         """The target's byte order, and int64[n, 3] of (matrix, tile row, tile column) per instance."""
@@ -342,7 +353,24 @@ class TileStage:
 
     # the epilogue
 
-    def _epilogue(self, store: StoreNode, layout: DrainedTiles, at: Ints, finished: dict[int, int]) -> None:
+    def _why_staged(self, layout: DrainedTiles, at: Ints) -> str:
+        """Why the epilogue's accumulator goes through memory; empty when it can be drained into a core's L1."""
+        p = self.work.machine.params
+        cores = len(self.work.machine.units_of("VC", mesh=0))
+        words = layout.gm * layout.gn
+        if len(self.tiles) != 1 or len(self.stores) != 1:
+            return f"{len(self.tiles)} accumulators and {len(self.stores)} stores meet in one epilogue"
+        if len(at) > cores:
+            return f"{len(at)} tiles, but one per vector core fits: {cores}"
+        operands = len({id(q) for q in ports_of(self.stores[0].value)})
+        least = min(words, LEAST_BATCH)
+        if words + (operands + 1) * least > p.vl1:
+            return f"a tile of {words} words and {operands} operands do not fit a vector core's {p.vl1} L1 words"
+        return ""
+
+    def _epilogue(
+        self, store: StoreNode, layout: DrainedTiles, at: Ints, finished: dict[int, int], staged: str
+    ) -> None:
         """An elementwise band over the tiles: accumulators, full-shape operands, per-row and per-column vectors."""
         buffers: list[int] = []
         patterns: list[TilePattern | None] = []
@@ -372,6 +400,14 @@ class TileStage:
         out = self.work.write(self.work.tensor(store.target.port, store.source), layout, store.source)
         down, across = layout.grid
         whole = len(at) == layout.batch * down * across
+        resident = -1
+        if not staged and finished:
+            resident = buffers.index(next(iter(finished.values()))) if set(buffers) & set(finished.values()) else -1
+        note = (
+            f"accumulator staged through memory: {staged}"
+            if staged
+            else "accumulator taken from L1, where its cluster drained it"
+        )
         self.work.stage(
             ElementwiseBand(
                 self.work.machine,
@@ -383,7 +419,9 @@ class TileStage:
                 0,
                 store.source,
                 tuple(patterns),
-                None if whole else at,
+                None if whole and resident < 0 else at,
+                resident,
+                note if finished else "",
             )
         )
 

@@ -236,11 +236,15 @@ class VectorCode:
         else:
             raise Refusal("the vector core has no such operation", where=op, source=self.source)
 
-    def load(self, vd: int, word: int) -> None:
-        self.emit("VLD", dtype=FP16, ad=L1_DESCRIPTOR, vd=vd, off=word)
+    def rotate(self, vd: int, va: int, lanes: int) -> None:
+        """In every chunk, element i becomes element (i + lanes) mod 16."""
+        self.emit("VSHUF", vd=vd, va=va, vb=self.immediate(lanes))
 
-    def store(self, vs: int, word: int) -> None:
-        self.emit("VST", dtype=FP16, ad=L1_DESCRIPTOR, vd=vs, off=word)
+    def load(self, vd: int, word: int, descriptor: int = L1_DESCRIPTOR) -> None:
+        self.emit("VLD", dtype=FP16, ad=descriptor, vd=vd, off=word)
+
+    def store(self, vs: int, word: int, descriptor: int = L1_DESCRIPTOR) -> None:
+        self.emit("VST", dtype=FP16, ad=descriptor, vd=vs, off=word)
 
     def fill(self, descriptor: int, word: int) -> None:
         self.emit("VFILL", ad=descriptor, off=word)
@@ -256,6 +260,8 @@ class Evaluator:
         self.code = code
         self.body = body
         self.row_scalars: dict[int, int] = {}
+        self.descriptors: dict[int, int] = {}
+        """Operands that are walked in L1 through a descriptor of their own."""
 
     def operand(self, n: int, registers: dict[int, int]) -> Operand:
         node = self.body.nodes[n]
@@ -282,7 +288,7 @@ class Evaluator:
             node = nodes[n]
             if node.op in ("input", "shared"):
                 registers[n] = into[n] if n in into else code.take()
-                code.load(registers[n], word_of(node))
+                code.load(registers[n], word_of(node), self.descriptors.get(node.args[0], L1_DESCRIPTOR))
                 continue
             args = [self.operand(a, registers) for a in node.args]
             for a in set(node.args):

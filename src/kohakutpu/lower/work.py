@@ -57,6 +57,7 @@ class Work:
         self.trace = trace
         self.machine = machine
         self.binding = binding
+        self.relax = trace.relax
         self.stages: list[Stage] = []
         self.buffers: list[BufferSpec] = []
         self.tensors: list[Tensor] = []
@@ -116,10 +117,10 @@ class Work:
         self.buffers.append(BufferSpec(name, role, shape, layout, port, contents, transposed))
         return len(self.buffers) - 1
 
-    def temporary(self, stem: str, shape: tuple[int, ...], layout: Layout) -> int:
-        """A buffer the compiler adds."""
-        number = sum(spec.role == "temp" for spec in self.buffers)
-        return self._add(f"{stem}.{number}", "temp", shape, layout)
+    def temporary(self, stem: str, shape: tuple[int, ...], layout: Layout, role: str = "temp") -> int:
+        """A buffer the compiler adds; role "l1" for one that lives in vector cores' L1 and has no address."""
+        number = sum(spec.role in ("temp", "l1") for spec in self.buffers)
+        return self._add(f"{stem}.{number}", role, shape, layout)
 
     def read(self, tensor: Tensor, layout: Layout, source: SourceLine, transpose: bool = False) -> int:
         """The buffer that holds a tensor in a byte order (or its transpose in one): an input's own image, what a stage
