@@ -236,11 +236,15 @@ class VectorCode:
         else:
             raise Refusal("the vector core has no such operation", where=op, source=self.source)
 
-    def load(self, vd: int, word: int) -> None:
-        self.emit("VLD", dtype=FP16, ad=L1_DESCRIPTOR, vd=vd, off=word)
+    def rotate(self, vd: int, va: int, lanes: int) -> None:
+        """In every chunk, element i becomes element (i + lanes) mod 16."""
+        self.emit("VSHUF", vd=vd, va=va, vb=self.immediate(lanes))
 
-    def store(self, vs: int, word: int) -> None:
-        self.emit("VST", dtype=FP16, ad=L1_DESCRIPTOR, vd=vs, off=word)
+    def load(self, vd: int, word: int, descriptor: int = L1_DESCRIPTOR) -> None:
+        self.emit("VLD", dtype=FP16, ad=descriptor, vd=vd, off=word)
+
+    def store(self, vs: int, word: int, descriptor: int = L1_DESCRIPTOR) -> None:
+        self.emit("VST", dtype=FP16, ad=descriptor, vd=vs, off=word)
 
     def fill(self, descriptor: int, word: int) -> None:
         self.emit("VFILL", ad=descriptor, off=word)

@@ -70,19 +70,19 @@ class VectorStream:
         """Execute from `pc`."""
         self._append(np.array([[RUN, pc, 0, 0]], np.int64))
 
-    def runs(self, pc: int, moves: Sequence[tuple[int, int, NDArray[np.int64]]]) -> None:
-        """For every step n: move each descriptor's base to (buffer, offsets[n]) and RUN pc.
+    def runs(self, pc: int, moves: Sequence[tuple[int, int, NDArray[np.int64]]], *more: int) -> None:
+        """For every step n: move each descriptor's base to (buffer, offsets[n]) and RUN pc, then each of `more`.
 
         moves: (descriptor, buffer, int64[steps] byte offsets).
         """
         steps = len(moves[0][2])
-        width = len(moves) + 1
+        width = len(moves) + 1 + len(more)
         rows = np.zeros((steps, width, 4), np.int64)
         buffers = np.full((steps, width), -1, np.int32)
         for m, (descriptor, buffer, offsets) in enumerate(moves):
             rows[:, m, 0], rows[:, m, 1], rows[:, m, 2], rows[:, m, 3] = DESC, descriptor, BASE_FIELD, offsets
             buffers[:, m] = buffer
-        rows[:, -1, 0], rows[:, -1, 1] = RUN, pc
+        rows[:, len(moves) :, 0], rows[:, len(moves) :, 1] = RUN, (pc, *more)
         self._passes.extend(range(self._length, self._length + steps * width, width))
         self._append(rows.reshape(-1, 4), buffers.reshape(-1))
 
