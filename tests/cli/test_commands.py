@@ -122,6 +122,10 @@ def test_the_programs_own_errors_are_not_ours(monkeypatch: pytest.MonkeyPatch, t
         (("run", __file__, "--machine", "minni"), "did you mean 'mini'"),
         (("plan", "nowhere.py"), "a script is an existing file"),
         (("plan", "kohakutpu.kernels:matmul", "8xx8"), "a shape is sizes joined by x"),
+        (("plan", "kohakutpu.kernels:matmul", "8x32"), "a call passes one tensor per In port"),
+        (("plan", "kohakutpu.kernels:matmul", "0x32", "8x32"), "a kernel works on at least one element"),
+        (("plan", "kohakutpu.kernels:softmax", "0x3"), "a kernel works on at least one element"),
+        (("plan", "kohakutpu.kernels:silu", "8", "--set", "size=3"), "a knob is a keyword parameter of the kernel"),
         (("disasm", "nowhere.npz"), "an image is an existing file"),
         (("disasm", "nowhere.npz", "8x8"), "an image is compiled already"),
         (("doctor", "--machine", "minni"), "did you mean 'mini'"),
@@ -174,6 +178,15 @@ def test_disasm_of_an_image_for_an_unknown_machine(kohaku: Kohaku, tmp_path: Pat
     assert "got 'mine'" in err
     assert "--machine FILE.toml" in err
     assert kohaku("disasm", str(path), "--machine", "mini")[0] == 0
+
+
+def test_a_file_that_is_no_image(kohaku: Kohaku, tmp_path: Path) -> None:
+    path = tmp_path / "other.npz"
+    path.write_bytes(b"not an archive")
+    code, _, err = kohaku("disasm", str(path))
+    assert code == 2
+    assert "not an image file" in err
+    assert "pickle" not in err
 
 
 def test_a_machine_of_ones_own(kohaku: Kohaku, program: str, tmp_path: Path) -> None:

@@ -64,12 +64,12 @@ def test_the_only_kernel_of_a_script_needs_no_name(tmp_path: Path) -> None:
 
 
 def test_a_class_with_those_methods_is_no_kernel(tmp_path: Path) -> None:
-    with pytest.raises(Refusal, match="has: none"):
+    with pytest.raises(Refusal, match="Its kernels: none"):
         find_kernel(script(tmp_path, KERNEL))
 
 
 def test_several_kernels_are_listed(tmp_path: Path) -> None:
-    with pytest.raises(Refusal, match=r"has: matmul, silu; write .*program.py:NAME"):
+    with pytest.raises(Refusal, match=r"Its kernels: matmul, silu; write .*program.py:NAME"):
         find_kernel(script(tmp_path, KERNEL + "matmul, silu = Kernel(), Kernel()\n"))
 
 

@@ -7,6 +7,7 @@ are exact and rounding happens once, where the datasheet says. It must not know 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import lru_cache
 
 
 def bits(word: int, hi: int, lo: int) -> int:
@@ -68,6 +69,11 @@ Entry = tuple[Lane, Lane, Lane, Lane]
 
 def mxfp7_lane(halves: Sequence[int]) -> tuple[Lane, int]:
     """One lane of 32 FP16 codes: (q, scale byte) and the number of elements with exponent 31."""
+    return _lane(tuple(halves))
+
+
+@lru_cache(maxsize=1 << 14)  # a recording quantises the same lanes when it is made and when it is replayed
+def _lane(halves: tuple[int, ...]) -> tuple[Lane, int]:
     parts: list[tuple[int, int, int]] = []
     nonfinite = 0
     for h in halves:

@@ -179,9 +179,9 @@ def cluster_instructions(rng: Random, unit: Cluster, vc: XY | None, mg: XY | Non
         return [payload] if payload is not None else [fill_instruction(rng, unit)]
     addr = base + 256 * rng.randrange(64)
     node: dict[str, int] = {}
-    if vc is not None and rng.random() < 0.25:
-        node = {"dnode": 1, "dst_x": vc[0], "dst_y": vc[1], "dflags": rng.getrandbits(1)}
-        node |= {"dack_x": 0, "dack_y": 1} if rng.getrandbits(1) else {}
+    if vc is not None and rng.random() < 0.4:
+        node = {"dnode": 1, "dst_x": vc[0], "dst_y": vc[1], "dflags": int(rng.random() < 0.8)}
+        node |= {"dack_x": 0, "dack_y": 1} if rng.random() < 0.8 else {}
         addr = 32 * rng.randrange(256)
     if pick < 0.8:
         payload = gemm_instruction(rng, unit, emit=1, addr=addr, **node)
@@ -192,7 +192,7 @@ def cluster_instructions(rng: Random, unit: Cluster, vc: XY | None, mg: XY | Non
     opened = unit.open_tiles
     if opened == 0:
         return [fill_instruction(rng, unit)]
-    if mg is not None and not node and rng.random() < 0.15:
+    if mg is not None and not node and rng.random() < 0.3:
         node = {"dnode": 1, "dst_x": mg[0], "dst_y": mg[1], "dbuf": 2, "dflags": rng.getrandbits(1)}
         node |= {"dack_x": 0, "dack_y": 1} if rng.getrandbits(1) else {}
         addr = 0
@@ -308,9 +308,9 @@ def _loop(rng: Random) -> list[int]:
 
 
 def _transfer(rng: Random, first: int, node: XY | None) -> list[int]:
-    pick = rng.randrange(4)
-    if pick == 3 and node is not None:
-        return [enc.vdrain_node(7, first, *node, 0, rng.getrandbits(1))]
+    pick = rng.randrange(5)
+    if pick >= 3 and node is not None:
+        return [enc.vdrain_node(7, first, *node, 0, int(rng.random() < 0.8))]
     if pick == 0:
         return [enc.vfill(3 + rng.randrange(2), rng.randrange(200)), enc.VBAR]
     if pick == 1:

@@ -76,12 +76,12 @@ def find_kernel(target: str) -> Any:
     if not name:
         if len(kernels) == 1:
             return next(iter(kernels.values()))
-        raise Refusal("a kernel must be named", where=where, hint=f"{place} has: {listing}; write {place}:NAME")
+        raise Refusal("a kernel must be named", where=where, hint=f"its kernels: {listing}; write {place}:NAME")
     if name in kernels:
         return kernels[name]
     near = get_close_matches(name, kernels, n=1)
     hint = f"did you mean {near[0]!r}? " if near else ""
-    raise Refusal("the name is a kernel", where=where, got=repr(name), hint=f"{hint}{place} has: {listing}")
+    raise Refusal("the name is a kernel", where=where, got=repr(name), hint=f"{hint}its kernels: {listing}")
 
 
 def plan_kernel(target: str, shapes: list[str], options: list[str], machine: str | None) -> Any:

@@ -75,7 +75,8 @@ def load(path: str | Path) -> Image:
             arrays = {name: archive[name] for name in archive.files}
         meta: dict[str, Any] = json.loads(arrays["meta"].tobytes())
     except (KeyError, ValueError, zipfile.BadZipFile) as error:
-        raise Refusal("not an image file", where=str(path), hint=str(error)) from error
+        hint = "images are written by kohakuaccel.image.save and by kohaku plan --save"
+        raise Refusal("not an image file", where=str(path), hint=hint) from error
     if meta.get("format") != FORMAT or meta.get("version") != VERSION:
         raise Refusal(
             "an image file of another version",

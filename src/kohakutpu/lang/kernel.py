@@ -135,6 +135,14 @@ class Kernel:
         if found is not None:
             self._plans.move_to_end(key)
             return found
+        for shape, port in zip(shapes, (p for p in self._ports if p.direction == "in")):
+            if 0 in shape:
+                raise Refusal(
+                    "a kernel works on at least one element",
+                    where=f"kernel {self.__name__}, port {port.declaration}",
+                    got=f"shape {shape}",
+                    hint="the tensor level answers for empty tensors",
+                )
         from kohakutpu.lower.binding import bind
         from kohakutpu.lower.plan import Plan
         from kohakutpu.lower.scheduling import build_schedule
@@ -175,14 +183,6 @@ class Kernel:
                     where=f"kernel {self.__name__}",
                     got=f"{device.machine.name} and {t.device.machine.name}",
                     hint="move one with ktpu.tensor(x.numpy(), device=...)",
-                )
-        for t, port in zip(tensors, (p for p in self._ports if p.direction == "in")):
-            if t.size == 0:
-                raise Refusal(
-                    "a kernel works on at least one element",
-                    where=f"kernel {self.__name__}, port {port.declaration}",
-                    got=f"shape {t.shape}",
-                    hint="the tensor level answers for empty tensors",
                 )
         plan = self._plan(device.machine, [t.shape for t in tensors], _hints(tensors), knobs)
         held: dict[int, Any] = {}
