@@ -25,7 +25,7 @@ from kohakuaccel.schedule import Array
 from kohakutpu.layouts import WORD_BYTES, WORD_ELEMENTS, DrainedTiles, Layout, RowMajor
 from kohakutpu.lower import relayout_plan
 from kohakutpu.lower.relayout_code import DRAIN, FILL, PROLOGUE_WALKS, RelayoutCode, walks
-from kohakutpu.lower.relayout_walks import SLACK, STRIDE_BYTES, Inexpressible, Limits, Part
+from kohakutpu.lower.relayout_walks import SLACK, STRIDE_BYTES, Inexpressible, Limits, Matrix, Part
 from kohakutpu.lower.vector_code import L1_DESCRIPTOR
 from kohakutpu.lower.vector_stream import VectorStream
 from kohakutpu.machines import load
@@ -44,7 +44,7 @@ _HOW = {
 
 @lru_cache(maxsize=64)
 def _planned(
-    machine: Machine, source: Layout, target: Layout, transpose: bool, batch: int
+    machine: Machine, source: Matrix, target: Matrix, transpose: bool, batch: int
 ) -> tuple[list[Part], RelayoutCode] | None:
     """The parts of one trip and their program, with the largest pieces whose program fits; None when there is none."""
     p = machine.params
@@ -69,6 +69,8 @@ def can_relayout(
     transpose: every batch item, rows x cols in the source, is stored as cols x rows. batch: the items in a row-major
     order's rows; other orders carry their own and must agree.
     """
+    if not (isinstance(source, Matrix) and isinstance(target, Matrix)):
+        return False
     return _planned(machine or load("ship_3x2"), source, target, transpose, batch) is not None
 
 
@@ -76,8 +78,8 @@ def can_relayout(
 class Trip:
     """One relayout band's worth: source order, target order, whether items are transposed on the way."""
 
-    source: Layout
-    target: Layout
+    source: Matrix
+    target: Matrix
     transpose: bool
 
 
@@ -85,6 +87,8 @@ def trips(
     source: Layout, target: Layout, transpose: bool = False, batch: int = 1, machine: Machine | None = None
 ) -> list[Trip] | None:
     """The trips from source to target, through row-major orders where one is not enough; None: take the host."""
+    if not (isinstance(source, Matrix) and isinstance(target, Matrix)):
+        return None
     if not isinstance(source, RowMajor):
         batch = source.batch
     elif not isinstance(target, RowMajor):
@@ -93,7 +97,7 @@ def trips(
         return [Trip(source, target, transpose)]
     rows = source.rows // batch if isinstance(source, RowMajor) else source.rows
     found: list[Trip] = []
-    here = source
+    here: Matrix = source
     if not isinstance(here, RowMajor):
         found.append(Trip(here, RowMajor.of(batch * rows, source.cols), False))
         here = found[-1].target
@@ -108,7 +112,7 @@ def trips(
 
 def path(
     source: Layout, target: Layout, transpose: bool = False, batch: int = 1, machine: Machine | None = None
-) -> list[Layout] | None:
+) -> list[Matrix] | None:
     """Intermediate orders of `trips`: none for one trip, None when the cores cannot do it."""
     found = trips(source, target, transpose, batch, machine)
     return None if found is None else [trip.target for trip in found[:-1]]
@@ -125,8 +129,8 @@ class RelayoutBand:
     machine: Machine
     src: int
     dst: int
-    src_layout: Layout
-    dst_layout: Layout
+    src_layout: Matrix
+    dst_layout: Matrix
     transpose: bool
     batch: int
     source: SourceLine

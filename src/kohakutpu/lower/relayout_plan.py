@@ -11,13 +11,14 @@ from math import gcd
 
 import numpy as np
 
-from kohakutpu.layouts import LANES, WORD_BYTES, WORD_ELEMENTS, DrainedTiles, Layout, OperandPack, RowMajor, ceil_div
+from kohakutpu.layouts import LANES, WORD_BYTES, WORD_ELEMENTS, DrainedTiles, OperandPack, RowMajor, ceil_div
 from kohakutpu.lower.relayout_walks import (
     GROUP_WORDS,
     STRIDE_BYTES,
     Axis,
     Inexpressible,
     Limits,
+    Matrix,
     Motion,
     Offsets,
     Part,
@@ -265,15 +266,19 @@ def turn(source: RowMajor, target: RowMajor, batch: int, limits: Limits) -> list
     return parts + padding(target, batch, tall, limits)
 
 
-def parts(source: Layout, target: Layout, transpose: bool, batch: int, limits: Limits) -> list[Part]:
-    """The parts of one relayout in one trip through the cores. Raises Inexpressible."""
+def parts(source: Matrix, target: Matrix, transpose: bool, batch: int, limits: Limits) -> list[Part]:
+    """The parts of one relayout in one trip through the cores; `batch` counts where no order carries its own batch.
+
+    Raises Inexpressible.
+    """
     if (isinstance(target, OperandPack) and target.preq) or (isinstance(source, OperandPack) and source.preq):
         raise Inexpressible
     if source.size != target.size or source.size == 0 or limits.cores == 0:
         raise Inexpressible
-    if any(isinstance(x, RowMajor) and x.rows % batch for x in (source, target)):
-        raise Inexpressible
-    if any(not isinstance(x, RowMajor) and x.batch != batch for x in (source, target)):
+    for layout in (source, target):
+        if not isinstance(layout, RowMajor):
+            batch = layout.batch
+    if any(x.rows % batch if isinstance(x, RowMajor) else x.batch != batch for x in (source, target)):
         raise Inexpressible
     if transpose:
         if not (isinstance(source, RowMajor) and isinstance(target, RowMajor)):

@@ -19,13 +19,14 @@ from kohakutpu.layouts import (
     LANES,
     WORD_BYTES,
     WORD_ELEMENTS,
-    Layout,
+    DrainedTiles,
     OperandPack,
     RowMajor,
     ceil_div,
 )
 from kohakutpu.lower.vector_stream import Dims
 
+Matrix = RowMajor | OperandPack | DrainedTiles  # the orders of whole matrices
 Offsets = NDArray[np.int64]
 STRIDE_BYTES = 1 << 17  # a descriptor's stride is a signed 18-bit byte count (datasheet 6.1)
 K_WORDS = KBLOCK // WORD_ELEMENTS  # words of one lane in an entry
@@ -251,12 +252,12 @@ def col_digits(layout: RowMajor | OperandPack) -> tuple[tuple[int, ...], tuple[i
     return (K_WORDS, layout.chunk, layout.chunks), (1, entry, entry * layout.chunk * layout.tile)
 
 
-def item_words(layout: Layout, batch: int) -> int:
+def item_words(layout: Matrix, batch: int) -> int:
     """Words of one batch item."""
     return layout.nbytes // WORD_BYTES // batch
 
 
-def item_shape(layout: Layout, batch: int) -> tuple[int, int]:
+def item_shape(layout: Matrix, batch: int) -> tuple[int, int]:
     """(rows, cols) of one batch item."""
     return (layout.rows // batch, layout.cols) if isinstance(layout, RowMajor) else (layout.rows, layout.cols)
 
