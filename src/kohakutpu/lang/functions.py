@@ -80,24 +80,25 @@ def equal(a: Arg, b: Arg) -> Value:
     return _apply("equal", a, b)
 
 
-def row_sum(x: Value) -> Value:
+def row_sum(x: Arg) -> Value:
     """Sum of the row: lane-wise over chunks of 128, then the machine's reduction tree (datasheet 2.7)."""
-    return Reduce("sum", x)
+    return Reduce("sum", as_value(x))
 
 
-def row_max(x: Value) -> Value:
+def row_max(x: Arg) -> Value:
     """Largest element of the row (machine MAX semantics)."""
-    return Reduce("max", x)
+    return Reduce("max", as_value(x))
 
 
-def row_min(x: Value) -> Value:
+def row_min(x: Arg) -> Value:
     """Smallest element of the row."""
-    return Reduce("min", x)
+    return Reduce("min", as_value(x))
 
 
-def row_sumsq(x: Value) -> Value:
+def row_sumsq(x: Arg) -> Value:
     """Sum of squares of the row: each product is rounded, then summed as row_sum does."""
-    return Reduce("sum", x * x)
+    value = as_value(x)
+    return Reduce("sum", value * value)
 
 
 class _RowLength(Value):
@@ -110,6 +111,6 @@ class _RowLength(Value):
 INVERSE_LENGTH = _RowLength()
 
 
-def row_mean(x: Value) -> Value:
+def row_mean(x: Arg) -> Value:
     """row_sum(x) * (1/len): E8M15 has float32's range, so the sum does not overflow."""
-    return Apply("mul", (Reduce("sum", x), INVERSE_LENGTH))
+    return Apply("mul", (Reduce("sum", as_value(x)), INVERSE_LENGTH))
