@@ -99,3 +99,9 @@ def product(a: F64, b: F64) -> tuple[F64, F64]:
     blocks = -(-a.shape[1] // 32)
     mass = (np.abs(a) + qa) @ (np.abs(b) + qb).T
     return value, operand + mass * blocks * 2.0**-14
+
+
+def expected_square(a: F64, b: F64) -> F64:
+    """Mean square error to expect of a product: each operand's error taken as uniform within its bound."""
+    qa, qb = quantised(a) ** 2 / 3, quantised(b) ** 2 / 3
+    return qa @ (b**2).T + (a**2) @ qb.T
