@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from kohakuaccel.diagnostics import Refusal
 
-_SYMBOL = {"add": "+", "sub": "-", "mul": "*", "truediv": "/"}
+_SYMBOL = {"add": "+", "sub": "-", "mul": "*", "truediv": "/", "floordiv": "//", "mod": "%"}
 Scalar = int | float
 
 
@@ -41,6 +41,15 @@ class DimExpr:
 
     def __rtruediv__(self, other: Scalar) -> DimExpr:
         return _Binary("truediv", other, self)
+
+    def __floordiv__(self, other: DimExpr | int) -> DimExpr:
+        return _Binary("floordiv", self, other)
+
+    def __rfloordiv__(self, other: int) -> DimExpr:
+        return _Binary("floordiv", other, self)
+
+    def __mod__(self, other: DimExpr | int) -> DimExpr:
+        return _Binary("mod", self, other)
 
     def __neg__(self) -> DimExpr:
         return _Binary("sub", 0, self)
@@ -81,8 +90,16 @@ class _Binary(DimExpr):
                 return a - b
             case "mul":
                 return a * b
-            case _:
+            case "truediv":
                 return a / b
+            case _:
+                if b == 0:
+                    raise Refusal(
+                        "a size is divided by a size above zero",
+                        where=str(self),
+                        hint="check the shapes of the arguments",
+                    )
+                return a // b if self.op == "floordiv" else a % b
 
     def __str__(self) -> str:
         return f"({self.left} {_SYMBOL[self.op]} {self.right})"

@@ -13,9 +13,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kohakuaccel.diagnostics import Refusal, SourceLine
+from kohakuaccel.lang.dims import Dim, DimExpr
 
 if TYPE_CHECKING:
-    from kohakuaccel.lang.dims import DimExpr
     from kohakuaccel.lang.ports import Tiling
 
 Numbers = NDArray[np.int64]
@@ -23,30 +23,30 @@ _SYMBOL = {"add": "+", "sub": "-", "mul": "*", "floordiv": "//", "mod": "%"}
 
 
 class IndexExpr:
-    """An index, or integer arithmetic over indices."""
+    """An index, or integer arithmetic over indices, sizes and numbers (an index stands on the left of a size)."""
 
-    def __add__(self, other: IndexExpr | int) -> IndexExpr:
+    def __add__(self, other: IndexExpr | DimExpr | int) -> IndexExpr:
         return IndexOp("add", self, other)
 
     def __radd__(self, other: int) -> IndexExpr:
         return IndexOp("add", other, self)
 
-    def __sub__(self, other: IndexExpr | int) -> IndexExpr:
+    def __sub__(self, other: IndexExpr | DimExpr | int) -> IndexExpr:
         return IndexOp("sub", self, other)
 
     def __rsub__(self, other: int) -> IndexExpr:
         return IndexOp("sub", other, self)
 
-    def __mul__(self, other: IndexExpr | int) -> IndexExpr:
+    def __mul__(self, other: IndexExpr | DimExpr | int) -> IndexExpr:
         return IndexOp("mul", self, other)
 
     def __rmul__(self, other: int) -> IndexExpr:
         return IndexOp("mul", other, self)
 
-    def __floordiv__(self, other: IndexExpr | int) -> IndexExpr:
+    def __floordiv__(self, other: IndexExpr | DimExpr | int) -> IndexExpr:
         return IndexOp("floordiv", self, other)
 
-    def __mod__(self, other: IndexExpr | int) -> IndexExpr:
+    def __mod__(self, other: IndexExpr | DimExpr | int) -> IndexExpr:
         return IndexOp("mod", self, other)
 
     def __index__(self) -> int:
@@ -72,8 +72,8 @@ class Index(IndexExpr):
 @dataclass(frozen=True, eq=False, slots=True)
 class IndexOp(IndexExpr):
     op: str
-    left: IndexExpr | int
-    right: IndexExpr | int
+    left: IndexExpr | DimExpr | int
+    right: IndexExpr | DimExpr | int
 
     def __str__(self) -> str:
         return f"({self.left} {_SYMBOL[self.op]} {self.right})"
@@ -108,13 +108,19 @@ def lookup(numbers: Iterable[int]) -> IndexTable:
     return IndexTable(numbers)
 
 
-def evaluate(index: IndexExpr | int, known: Mapping[Index, Numbers | int]) -> Numbers | int:
+Known = Mapping[Index | Dim, Numbers | int]
+"""Indices' numbers (arrays where there is one per instance), and sizes."""
+
+
+def evaluate(index: IndexExpr | DimExpr | int, known: Known) -> Numbers | int:
     """The number of an index expression under `known`, elementwise where those are arrays.
 
     Raises KeyError(index) for an index that has none there.
     """
     if isinstance(index, Index):
         return known[index]
+    if isinstance(index, DimExpr):
+        return int(index.value({d.name: int(n) for d, n in known.items() if isinstance(d, Dim)}))
     if isinstance(index, Lookup):
         at = np.asarray(evaluate(index.at, known), np.int64)
         if at.size and (int(at.min()) < 0 or int(at.max()) >= len(index.numbers)):
@@ -136,7 +142,7 @@ def evaluate(index: IndexExpr | int, known: Mapping[Index, Numbers | int]) -> Nu
             return a - b
         case "mul":
             return a * b
-        case "floordiv":
-            return a // b
         case _:
-            return a % b
+            if not np.all(np.asarray(b) > 0):
+                raise Refusal("an index is divided by a number above zero", where=str(index), got=int(np.min(b)))
+            return a // b if index.op == "floordiv" else a % b

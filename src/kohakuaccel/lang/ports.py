@@ -10,12 +10,16 @@ from types import EllipsisType
 from typing import Literal, Never, Self
 
 from kohakuaccel.diagnostics import Refusal
-from kohakuaccel.lang.dims import Dim
+from kohakuaccel.lang.dims import Dim, DimExpr
 from kohakuaccel.lang.indices import IndexExpr
 from kohakuaccel.lang.trace import user_line
 from kohakuaccel.lang.values import Value, View
 
-Axis = Dim | int
+Axis = DimExpr | int
+"""A declared extent: a dim, a number, or (where nothing has to be solved: outputs, temporaries) arithmetic on dims."""
+
+
+Picked = IndexExpr | int | slice
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -27,6 +31,8 @@ class Tiling:
     size: int
 
     def __str__(self) -> str:
+        if isinstance(self.port, Span):
+            return self.port.name
         return f"{self.port.name}.{self.kind}({self.size if self.size else ''})"
 
 
@@ -41,7 +47,8 @@ class Port(Value):
         for axis in axes:
             if (
                 isinstance(axis, EllipsisType)
-                or not isinstance(axis, Dim | int)
+                or not isinstance(axis, DimExpr | int)
+                or (self.direction == "in" and isinstance(axis, DimExpr) and not isinstance(axis, Dim))
                 or (isinstance(axis, int) and axis < 1)
             ):
                 raise Refusal(
@@ -54,6 +61,7 @@ class Port(Value):
         self.batched = leading
         self.axes: tuple[Axis, ...] = tuple(a for a in axes if not isinstance(a, EllipsisType))
         self.name = "?"
+        self.optional = False
         self.turned_from: Port | None = None
         self.turned = False
 
@@ -62,6 +70,7 @@ class Port(Value):
         shape: tuple[Axis | EllipsisType, ...] = (..., *self.axes) if self.batched else self.axes
         handle = type(self)(*shape)
         handle.name = name
+        handle.optional = self.optional
         return handle
 
     @property
@@ -93,9 +102,14 @@ class Port(Value):
         turned.turned = not self.turned
         return turned
 
-    def __getitem__(self, index: IndexExpr | int | tuple[IndexExpr | int, ...]) -> View:
-        picked = index if isinstance(index, tuple) else (index,)
-        for i in picked:
+    def __getitem__(self, index: Picked | tuple[Picked, ...]) -> View:
+        """One instance's part; a slice behind the indices takes columns of a row: `x[r, 3:7]`."""
+        whole = index if isinstance(index, tuple) else (index,)
+        columns = None
+        if whole and isinstance(whole[-1], slice):
+            columns, whole = _columns(self, whole[-1]), whole[:-1]
+        picked: list[IndexExpr | int] = []
+        for i in whole:
             if not isinstance(i, IndexExpr | int) or isinstance(i, bool):
                 raise Refusal(
                     "a port is indexed by indices of its stage and loops, numbers, and arithmetic on them",
@@ -104,12 +118,18 @@ class Port(Value):
                     hint="open a grid or sweep over one of its tilings and use what it yields",
                     source=user_line(),
                 )
-        return View(self, picked)
+            picked.append(i)
+        return View(self, tuple(picked), columns)
 
-    def __setitem__(self, index: IndexExpr | int | tuple[IndexExpr | int, ...], value: View) -> None:
+    def __setitem__(self, index: Picked | tuple[Picked, ...], value: View) -> None:
         """Second half of `port[i] <<= value`; a plain `port[i] = value` is refused."""
-        picked = index if isinstance(index, tuple) else (index,)
-        if not (isinstance(value, View) and value.port is self and value.index == picked):
+        here = self[index]
+        if not (
+            isinstance(value, View)
+            and value.port is self
+            and value.index == here.index
+            and value.columns == here.columns
+        ):
             raise Refusal(
                 "a kernel writes with <<=, not with =",
                 where=f"{self.name}[...]",
@@ -134,4 +154,39 @@ class Port(Value):
         axes = ["..."] if self.batched else []
         axes += [str(a) for a in self.axes]
         word = self.direction if self.direction in ("temp", "table") else self.direction.capitalize()
-        return f"{self.name} {word}({','.join(axes)})"
+        return f"{self.name} {word}({','.join(axes)}{', optional' if self.optional else ''})"
+
+
+class Span(Port):
+    """Whole numbers from 0 up to an extent, where no port has an axis of that length: `grid(n, x.rows())`."""
+
+    direction: Literal["in", "out", "temp", "table"] = "temp"
+
+
+def span(extent: Axis) -> Tiling:
+    """The numbers 0 .. extent - 1, one by one."""
+    numbers = Span(extent)
+    numbers.name = f"0..{extent}"
+    return Tiling(numbers, "each", 0)
+
+
+def _columns(port: Port, part: slice) -> tuple[Axis | None, Axis | None]:
+    """The two ends of a column range. Refused: a step, ends that are neither sizes nor whole numbers from 0 on."""
+    for end in (part.start, part.stop):
+        if end is not None and (not isinstance(end, DimExpr | int) or isinstance(end, bool)):
+            raise Refusal(
+                "columns are picked by numbers and sizes known while tracing",
+                where=f"{port.name}[..., {part.start}:{part.stop}]",
+                got=repr(end),
+                hint="make it a knob, or pick rows of the transposed port",
+                source=user_line(),
+            )
+    if part.step not in (None, 1):
+        raise Refusal(
+            "columns are picked as one stretch",
+            where=f"{port.name}[..., {part.start}:{part.stop}:{part.step}]",
+            got=f"step {part.step}",
+            hint="pick rows of the transposed port: x.T[r * step], then transpose back",
+            source=user_line(),
+        )
+    return part.start, part.stop

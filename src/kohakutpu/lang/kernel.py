@@ -32,7 +32,8 @@ Tune = Callable[["Machine", Mapping[str, int]], Mapping[str, object]]
 
 
 class Kernel:
-    """A kernel: call it with tensors (or arrays) for its In ports, knobs as keywords; it returns its outputs.
+    """A kernel: call it with tensors (or arrays) for its In ports, knobs and optional ports as keywords; it returns its
+    outputs.
 
     `tune(machine, sizes)` may supply knobs that the caller leaves out. `relax`: see `kernel`.
     """
@@ -54,15 +55,22 @@ class Kernel:
 
     # tracing and planning
 
-    def trace(self, **knobs: object) -> Trace:
-        """The kernel's structure under these knobs, before any shape is known."""
+    def trace(self, *optional: str, **knobs: object) -> Trace:
+        """The kernel's structure under these knobs, before any shape is known; `optional` names the optional ports that
+        are passed."""
+        unknown = [name for name in optional if not any(p.optional and p.name == name for p in self._ports)]
+        if unknown:
+            raise self._unknown(unknown[0])
+        return self._trace(tuple(p.name for p in self._ports if p.optional and p.name not in optional), knobs)
+
+    def _trace(self, absent: tuple[str, ...], knobs: Mapping[str, object]) -> Trace:
         chosen = self._with_defaults(knobs)
-        key = (self._environment(), tuple(sorted((name, _knob_key(value)) for name, value in chosen.items())))
+        key = (self._environment(), absent, tuple(sorted((name, _knob_key(value)) for name, value in chosen.items())))
         found = self._traces.get(key)
         if found is None:
-            handles = tuple(p.named(p.name) for p in self._ports)
+            handles = tuple(p.named(p.name) for p in self._ports if p.name not in absent)
             with recording() as active:
-                self.fn(**{p.name: p for p in handles}, **chosen)
+                self.fn(**dict.fromkeys(absent), **{p.name: p for p in handles}, **chosen)
             found = Trace(self.__name__, handles, chosen, active.body, tuple(active.internal), self.relax)
             self._traces[key] = found
             if len(self._traces) > TRACES_KEPT:
@@ -76,11 +84,12 @@ class Kernel:
         """
         from kohakutpu.device import default
 
-        shapes = [tuple(a) if isinstance(a, tuple) else tuple(np.shape(a)) for a in arguments]
-        tensors = [a for a in arguments if hasattr(a, "storage")]
+        operands, chosen = self._operands(arguments, knobs)
+        shapes = [tuple(a) if isinstance(a, tuple) else None if a is None else tuple(np.shape(a)) for a in operands]
+        tensors = [a for a in operands if hasattr(a, "storage")]
         machine = tensors[0].device.machine if tensors else default().machine
-        hints = _hints(arguments)
-        return self._plan(machine, shapes, hints, knobs, arguments)
+        present = [a for a in operands if a is not None]
+        return self._plan(machine, shapes, _hints(present), chosen, present)
 
     def clear(self) -> None:
         """Forget every trace and plan."""
@@ -107,19 +116,49 @@ class Kernel:
     def _with_defaults(self, knobs: Mapping[str, object]) -> dict[str, object]:
         unknown = [name for name in knobs if name not in self._knobs]
         if unknown:
-            raise Refusal(
-                "a knob is a keyword parameter of the kernel",
-                where=f"kernel {self.__name__}",
-                got=unknown[0],
-                limit=", ".join(self._knobs) or "none",
-                hint="check its spelling",
-            )
+            raise self._unknown(unknown[0])
         return {**self._knobs, **knobs}
+
+    def _unknown(self, name: str) -> Refusal:
+        optional = [p.name for p in self._ports if p.optional]
+        return Refusal(
+            "a knob is a keyword parameter of the kernel",
+            where=f"kernel {self.__name__}",
+            got=name,
+            limit=", ".join((*self._knobs, *optional)) or "none",
+            hint="check its spelling",
+        )
+
+    def _operands(self, arguments: Sequence[Any], keywords: Mapping[str, Any]) -> tuple[list[Any], dict[str, object]]:
+        """One value per In port (None where an optional one is left out), and the knobs."""
+        inputs = [p for p in self._ports if p.direction == "in"]
+        operands: list[Any] = [*arguments, *(None for _ in inputs[len(arguments) :])]
+        knobs = dict(keywords)
+        for n, port in enumerate(inputs):
+            if port.optional and port.name in knobs:
+                if operands[n] is not None:
+                    raise Refusal(
+                        "an operand is passed once",
+                        where=f"kernel {self.__name__}, port {port.declaration}",
+                        got="one by position and one by name",
+                    )
+                operands[n] = knobs.pop(port.name)
+        if any(a is None and not p.optional for a, p in zip(operands, inputs)):
+            given = [a for a in operands if a is not None]
+            needed = [p.name for p in inputs if not p.optional]
+            raise Refusal(
+                "a call passes one tensor per In port",
+                where=f"kernel {self.__name__}",
+                got=f"{len(given)} tensors",
+                limit=f"{len(needed)}: {', '.join(needed)}",
+                hint="outputs are allocated by the call, knobs are keywords",
+            )
+        return operands, knobs
 
     def _plan(
         self,
         machine: Machine,
-        shapes: Sequence[tuple[int, ...]],
+        shapes: Sequence[tuple[int, ...] | None],
         hints: tuple[Hint | None, ...],
         knobs: Mapping[str, object],
         arguments: Sequence[object] = (),
@@ -136,7 +175,7 @@ class Kernel:
             self._plans.move_to_end(key)
             return found
         for shape, port in zip(shapes, (p for p in self._ports if p.direction == "in")):
-            if 0 in shape:
+            if shape is not None and 0 in shape:
                 raise Refusal(
                     "a kernel works on at least one element",
                     where=f"kernel {self.__name__}, port {port.declaration}",
@@ -147,14 +186,18 @@ class Kernel:
         from kohakutpu.lower.plan import Plan
         from kohakutpu.lower.scheduling import build_schedule
 
+        inputs = [p for p in self._ports if p.direction == "in"]
+        given = [*shapes, *(None for _ in inputs[len(shapes) :])]
+        absent = tuple(p.name for p, shape in zip(inputs, given) if p.optional and shape is None)
+        present = [shape for shape in given if shape is not None]
         chosen = dict(knobs)
         if self._tune is not None:
-            probe = Trace(self.__name__, tuple(self._ports), {}, [])
-            sizes = bind(probe, shapes).sizes
+            probe = Trace(self.__name__, tuple(p for p in self._ports if p.name not in absent), {}, [])
+            sizes = bind(probe, present).sizes
             for name, value in self._tune(machine, sizes).items():
                 chosen.setdefault(name, value)
-        trace = self.trace(**chosen)
-        schedule = build_schedule(trace, machine, bind(trace, shapes), hints)
+        trace = self._trace(absent, chosen)
+        schedule = build_schedule(trace, machine, bind(trace, present), hints)
         found = Plan(machine, schedule, _operand_notes(arguments, schedule.buffers))
         self._plans[key] = found
         if len(self._plans) > PLANS_KEPT:
@@ -168,11 +211,13 @@ class Kernel:
         from kohakutpu.storage import allocate
         from kohakutpu.tensor import Tensor, as_tensor
 
-        home = next((a.device for a in arguments if isinstance(a, Tensor)), None)
-        tensors = [
-            a if isinstance(a, Tensor) else as_tensor(a, device=home, where=f"kernel {self.__name__}")
-            for a in arguments
+        operands, chosen = self._operands(arguments, knobs)
+        home = next((a.device for a in operands if isinstance(a, Tensor)), None)
+        given = [
+            a if a is None or isinstance(a, Tensor) else as_tensor(a, device=home, where=f"kernel {self.__name__}")
+            for a in operands
         ]
+        tensors = [t for t in given if t is not None]
         if not tensors:
             raise Refusal("a kernel call has at least one tensor", where=f"kernel {self.__name__}")
         device = tensors[0].device
@@ -184,14 +229,15 @@ class Kernel:
                     got=f"{device.machine.name} and {t.device.machine.name}",
                     hint="move one with ktpu.tensor(x.numpy(), device=...)",
                 )
-        plan = self._plan(device.machine, [t.shape for t in tensors], _hints(tensors), knobs)
+        shapes = [None if t is None else t.shape for t in given]
+        plan = self._plan(device.machine, shapes, _hints(tensors), chosen)
         held: dict[int, Any] = {}
         for number, spec in enumerate(plan.buffers):
             if spec.role == "in":
-                given = tensors[spec.port]
+                source = tensors[spec.port]
                 if spec.transposed:
-                    given = given.transpose(*range(given.ndim - 2), given.ndim - 1, given.ndim - 2)
-                held[number] = given.buffer(plan.layout(number))
+                    source = source.transpose(*range(source.ndim - 2), source.ndim - 1, source.ndim - 2)
+                held[number] = source.buffer(plan.layout(number))
             elif spec.role == "table":
                 held[number] = _table(plan, number, device).buffer(plan.layout(number))
             elif spec.role == "out":

@@ -6,13 +6,15 @@ names the L1 window an operand is filled into, for authors who want to say it.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from types import EllipsisType
 from typing import Literal
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from kohakuaccel.diagnostics import Refusal
+from kohakuaccel.diagnostics import Refusal, SourceLine
+from kohakuaccel.lang.dims import DimExpr
 from kohakuaccel.lang.ports import Axis
 from kohakuaccel.lang.trace import StatementNode, recorder, user_line
 from kohakuaccel.lang.values import Contraction, View
@@ -29,7 +31,26 @@ class Table(_Tilings):
     """A constant tensor whose contents are known while tracing."""
 
     direction: Literal["in", "out", "temp", "table"] = "table"
-    contents: NDArray[np.float16]
+    _given: NDArray[np.float16] | None = None
+    _rule: Callable[..., ArrayLike] | None = None
+    _source: SourceLine | None = None
+
+    def contents(self, sizes: Mapping[str, int]) -> NDArray[np.float16]:
+        """Its values once the dims have numbers. Refused: a rule's array of another shape, values beyond FP16."""
+        if self._given is not None:
+            return self._given
+        assert self._rule is not None
+        shape = tuple(int(a.value(sizes)) if isinstance(a, DimExpr) else a for a in self.axes)
+        values = _halves(self._rule(*shape), self._source)
+        if values.shape != shape:
+            raise Refusal(
+                "a table's rule returns an array of the table's shape",
+                where=str(self),
+                got=values.shape,
+                limit=shape,
+                source=self._source,
+            )
+        return values
 
 
 def temp(*shape: Axis | EllipsisType) -> Temp:
@@ -41,16 +62,34 @@ def temp(*shape: Axis | EllipsisType) -> Temp:
     return made
 
 
-def table(contents: ArrayLike) -> Table:
-    """A constant of one or more axes. Refused: no element, values beyond FP16."""
+def table(contents: ArrayLike | Callable[..., ArrayLike], *shape: Axis) -> Table:
+    """A constant of one or more axes: `table(array)`, or `table(rule, Lq, Lk)`, whose contents are `rule(lq, lk)` once
+    the dims have their numbers. Refused: no element, values beyond FP16."""
     active = recorder("a table")
+    source = user_line()
+    if callable(contents):
+        made = Table(*shape)
+        made._rule = contents
+    else:
+        values = _halves(contents, source)
+        made = Table(*(int(n) for n in values.shape))
+        made._given = values
+    if not made.axes:
+        raise Refusal("a table has at least one axis", where="table", hint="table(rule, M, N)", source=source)
+    made._source = source
+    made.name = active.fresh("table")
+    active.internal.append(made)
+    return made
+
+
+def _halves(contents: ArrayLike, source: SourceLine | None) -> NDArray[np.float16]:
     given = np.asarray(contents)
     if given.ndim == 0 or given.size == 0 or given.dtype.kind not in "iufb":
         raise Refusal(
             "a table is an array of numbers with at least one element",
             where="table",
             got=f"{given.dtype} {given.shape}",
-            source=user_line(),
+            source=source,
         )
     with np.errstate(over="ignore"):
         values = given.astype(np.float16)
@@ -61,13 +100,9 @@ def table(contents: ArrayLike) -> Table:
             got=float(np.abs(given.astype(np.float64)).max()),
             limit=65504,
             hint="scale it, or use the Inf you mean",
-            source=user_line(),
+            source=source,
         )
-    made = Table(*(int(n) for n in given.shape))
-    made.name = active.fresh("table")
-    made.contents = values
-    active.internal.append(made)
-    return made
+    return values
 
 
 class Region:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from pathlib import Path
+from types import EllipsisType
 from typing import Literal
 
 from kohakuaccel.diagnostics import Refusal
-from kohakuaccel.lang.ports import Port, Tiling
+from kohakuaccel.lang.ports import Axis, Port, Tiling
 from kohakuaccel.lang.trace import register_language_folder, user_line
 
 register_language_folder(str(Path(__file__).parent))
@@ -60,9 +61,16 @@ class _Tilings(Port):
 
 
 class In(_Tilings):
-    """An input tensor: `x=L.In(M, K)`, `L.In(..., M, N)` (leading axes are a batch), `L.In(...)` (any rank)."""
+    """An input tensor: `x=L.In(M, K)`, `L.In(..., M, N)` (leading axes are a batch), `L.In(...)` (any rank).
+
+    With `optional=True` a call may leave it out; the body then gets None in its place.
+    """
 
     direction: Literal["in", "out", "temp", "table"] = "in"
+
+    def __init__(self, *shape: Axis | EllipsisType, optional: bool = False) -> None:
+        super().__init__(*shape)
+        self.optional = optional
 
 
 class Out(_Tilings):

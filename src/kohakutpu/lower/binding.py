@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from kohakuaccel.diagnostics import Refusal
-from kohakuaccel.lang.dims import Dim
+from kohakuaccel.lang.dims import Dim, DimExpr
 from kohakuaccel.lang.ports import Port
 from kohakuaccel.lang.trace import Trace
 
@@ -93,5 +93,5 @@ def bind(trace: Trace, arguments: Sequence[Shape]) -> Binding:
                 where=f"kernel {trace.name}, port {port.declaration}",
                 hint="declare it with a leading `...`",
             )
-        shapes.append((*lead, *(int(a.value(sizes)) if isinstance(a, Dim) else a for a in port.axes)))
+        shapes.append((*lead, *(int(a.value(sizes)) if isinstance(a, DimExpr) else a for a in port.axes)))
     return Binding(sizes, batch or (), tuple(shapes))

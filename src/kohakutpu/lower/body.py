@@ -16,12 +16,13 @@ from kohakutpu.lang.functions import INVERSE_LENGTH
 from kohakutpu.lower import evaluate
 
 REDUCTIONS = ("sum", "max", "min")
+LEAVES = evaluate.LEAVES
 
 
 @dataclass(frozen=True, slots=True)
 class Node:
-    """One operation. op: "input" (args = (operand number,)), "shared" (likewise, one row for all), "const",
-    "reduce" (kind in `text`), or an elementwise name; args are node numbers. per_row: one number per row."""
+    """One operation. op: one of LEAVES (args = (operand number,)), "const", "reduce" (kind in `text`), or an
+    elementwise name (args are node numbers). per_row: one number per row."""
 
     op: str
     args: tuple[int, ...]
@@ -43,7 +44,7 @@ class Body:
 
         def show(n: int) -> str:
             node = self.nodes[n]
-            if node.op in ("input", "shared"):
+            if node.op in LEAVES:
                 return (names or {}).get(node.args[0], f"in{node.args[0]}")
             if node.op == "const":
                 return f"{node.number:g}"
@@ -61,7 +62,7 @@ class Body:
             if n in wanted:
                 continue
             wanted.add(n)
-            if self.nodes[n].op not in ("input", "shared", "reduce"):
+            if self.nodes[n].op not in (*LEAVES, "reduce"):
                 stack.extend(self.nodes[n].args)
         return sorted(wanted)
 
@@ -70,7 +71,7 @@ class Body:
         level: dict[int, int] = {}
         depth: list[int] = []
         for n, node in enumerate(self.nodes):
-            inner = max((depth[a] for a in node.args if node.op not in ("input", "shared")), default=0)
+            inner = max((depth[a] for a in node.args if node.op not in LEAVES), default=0)
             if node.op == "reduce":
                 level[n] = inner
                 inner += 1
@@ -87,16 +88,16 @@ class Body:
             if n in wanted:
                 continue
             wanted.add(n)
-            if self.nodes[n].op not in ("input", "shared"):
+            if self.nodes[n].op not in LEAVES:
                 stack.extend(self.nodes[n].args)
         return sorted(wanted)
 
 
 class Builder:
-    """Turns traced values into a Body. `leaf` says which operand a view is: (number, shared)."""
+    """Turns traced values into a Body. `leaf` says which operand a view is: (number, which of LEAVES)."""
 
     def __init__(
-        self, sizes: Mapping[str, int], leaf: Callable[[Value], tuple[int, bool]], row_length: int | None
+        self, sizes: Mapping[str, int], leaf: Callable[[Value], tuple[int, str]], row_length: int | None
     ) -> None:
         self.body = Body()
         self._sizes = sizes
@@ -118,7 +119,7 @@ class Builder:
         text: str = "",
         source: SourceLine | None = None,
     ) -> int:
-        if args and op not in ("input", "shared", "reduce") and all(self.body.nodes[a].op == "const" for a in args):
+        if args and op not in (*LEAVES, "reduce") and all(self.body.nodes[a].op == "const" for a in args):
             # Folded with the machine's own arithmetic, so the stored bits are those the core would compute.
             number = evaluate.fold(op, [self.body.nodes[a].number for a in args])
             op, args = "const", ()
@@ -128,7 +129,7 @@ class Builder:
             if op in ("input", "shared"):
                 per_row = False
             else:
-                per_row = op in ("const", "reduce") or all(self.body.nodes[a].per_row for a in args)
+                per_row = op in ("const", "reduce", "number") or all(self.body.nodes[a].per_row for a in args)
             self.body.nodes.append(Node(op, args, number, text, per_row, source))
             self._known[key] = len(self.body.nodes) - 1
         return self._known[key]
@@ -179,6 +180,6 @@ class Builder:
                     raise Refusal("a row mean needs rows", where="row_mean", hint="open the grid over x.rows()")
                 return self._add("const", number=1.0 / self._length)
             case _:
-                number, shared = self._leaf(v)
+                number, kind = self._leaf(v)
                 source = v.source if isinstance(v, View) else None
-                return self._add("shared" if shared else "input", (number,), source=source)
+                return self._add(kind, (number,), source=source)

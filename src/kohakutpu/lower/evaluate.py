@@ -165,6 +165,7 @@ def fold(op: str, numbers: Sequence[float]) -> float:
         return float(OPS[op](*args)[0])
 
 
+LEAVES = ("input", "shared", "number")  # an operand's elements; one row for all rows; one number per row
 _REDUCE_OP = {"sum": "add", "max": "max", "min": "min"}
 _IDENTITY = {"sum": 0.0, "max": -np.inf, "min": np.inf}
 
@@ -193,20 +194,21 @@ def _tree(op: Callable[..., F64], v: F64) -> F64:
     return v[:, 0]
 
 
-def run_body(body: Body, operands: Sequence[F64]) -> F64:
-    """Evaluate a body. operands: float64 arrays by operand number, [rows, cols] (shared ones [1, cols])."""
+def run_body(body: Body, operands: Sequence[F64], cols: int | None = None) -> F64:
+    """Evaluate a body. operands: float64 arrays by operand number, [rows, cols] (shared ones [1, cols], one number per
+    row [rows, 1]); cols: the row length, where reductions need it."""
     results: dict[int, F64] = {}
     with np.errstate(all="ignore"):
         for n in body.live():
             node = body.nodes[n]
-            if node.op in ("input", "shared"):
+            if node.op in LEAVES:
                 results[n] = operands[node.args[0]]
             elif node.op == "const":
                 results[n] = round_e8m15(np.array([[node.number]]))
             elif node.op == "reduce":
                 rows = max(o.shape[0] for o in operands)
-                cols = max(o.shape[1] for o in operands)
-                results[n] = reduce_rows(node.text, np.broadcast_to(results[node.args[0]], (rows, cols)))
+                width = cols or max(o.shape[1] for o in operands)
+                results[n] = reduce_rows(node.text, np.broadcast_to(results[node.args[0]], (rows, width)))
             else:
                 args = np.broadcast_arrays(*(results[a] for a in node.args))
                 results[n] = OPS[node.op](*(np.ascontiguousarray(a) for a in args))

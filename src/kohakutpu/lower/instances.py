@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kohakuaccel.diagnostics import Refusal
+from kohakuaccel.lang.dims import Dim
 from kohakuaccel.lang.indices import Index, Numbers
 from kohakuaccel.lang.ports import Port, Tiling
 from kohakuaccel.lang.trace import StageNode
@@ -23,7 +24,7 @@ class Instances:
     """batch: int64[n], the implicit batch element; known: per index int64[n] (or a number, for loops around)."""
 
     batch: Ints
-    known: dict[Index, Numbers | int]
+    known: dict[Index | Dim, Numbers | int]
 
     @property
     def count(self) -> int:
@@ -60,7 +61,7 @@ def enumerate_instances(work: Work, node: StageNode, env: Env, order: tuple[Inde
     """All combinations, the first of `order` slowest; the implicit batch (if `batched`) slower than any."""
     sizes = [work.batch if batched else 1, *(extent(work, axis, node) for axis in order)]
     grid = np.meshgrid(*(np.arange(n, dtype=np.int64) for n in sizes), indexing="ij")
-    known: dict[Index, Numbers | int] = dict(env)
+    known: dict[Index | Dim, Numbers | int] = dict(env)
     known.update({axis: g.ravel() for axis, g in zip(order, grid[1:])})
     return Instances(grid[0].ravel(), known)
 

@@ -33,7 +33,23 @@ class Routine:
         self.evaluator = Evaluator(self.code, band.body)
         for n in self.levels:
             self.evaluator.row_scalars[n] = self.code.scalar()
+        for n in band.body.live():
+            if band.body.nodes[n].op == "number":
+                self.evaluator.row_scalars[n] = self.code.scalar()
         self._top = band.machine.params.vregs - 1
+
+    def load_numbers(self, places: Sequence[int]) -> None:
+        """Operands of one number per row into their S registers, and what they alone decide."""
+        code = self.code
+        for n in self.band.body.live():
+            node = self.band.body.nodes[n]
+            if node.op == "number":
+                register = code.take()
+                code.set_vl(WORD_ELEMENTS)
+                code.load(register, places[node.args[0]])
+                code.emit("VBCAST", sa=SEL_V, vd=self.evaluator.row_scalars[n], va=register)
+                code.give(register)
+        self.scalars(-1)
 
     def level(self, number: int) -> list[int]:
         return [n for n, lv in self.levels.items() if lv == number]
@@ -87,7 +103,7 @@ class Routine:
         nodes = self.band.body.nodes
         level: dict[int, int] = dict(self.levels)
         for n in self.band.body.live():
-            if nodes[n].per_row and nodes[n].op not in ("const", "reduce"):
+            if nodes[n].per_row and nodes[n].op not in ("const", "reduce", "number"):
                 level[n] = max(level.get(a, -1) for a in nodes[n].args)
                 if level[n] == number:
                     self.evaluator.compute_scalar(n)
@@ -155,17 +171,16 @@ class Resident:
         self.rows = rows
         self._routine = Routine(band)
         self.code = self._routine.code
-        words = band.row_words
         moving = [n for n in range(len(band.inputs)) if n not in band.shared]
         self._moving = moving
         self._home: dict[int, int] = {}
         at = 0
         for n in sorted(band.shared):
             self._home[n] = at
-            at += words
+            at += band.words[n]
         for n in moving:
             self._home[n] = at
-            at += words * (1 if n in band.held else rows)
+            at += band.words[n] * (1 if n in band.held else rows)
         self._out = at
         self.entries: dict[int, int] = {}
         for count in sorted({rows, 1}):
@@ -191,8 +206,9 @@ class Resident:
     def _row(self, r: int) -> None:
         band, routine = self.band, self._routine
         still = band.shared | band.held
-        places = [self._home[n] + (0 if n in still else r * band.row_words) for n in range(len(band.inputs))]
+        places = [self._home[n] + (0 if n in still else r * band.words[n]) for n in range(len(band.inputs))]
         cols = band.cols
+        routine.load_numbers(places)
         for number in range(routine.reduction_passes):
             routine.accumulate(number, places, 0, cols, fresh=True)
             routine.finish(number)
@@ -208,8 +224,8 @@ class Resident:
     def stream(self, stream: VectorStream, first: int, count: int) -> None:
         band = self.band
         for n in sorted(band.shared):
-            stream.shape(1 + n, linear(band.row_words))
-            stream.base(1 + n, band.inputs[n], int(band.rows_of[n][0]) * band.row_bytes)
+            stream.shape(1 + n, linear(band.words[n]))
+            stream.base(1 + n, band.inputs[n], int(band.rows_of[n][0]) * band.row_bytes(n))
         stream.run(self.prologue)
         starts: dict[int, list[int]] = {self.rows: [], 1: []}
         for begin, length in band.segments(first, count):
@@ -221,11 +237,11 @@ class Resident:
             if not begins:
                 continue
             index = np.array(begins, np.int64)
-            moves = [(1 + n, band.inputs[n], band.rows_of[n][index] * band.row_bytes) for n in self._moving]
+            moves = [(1 + n, band.inputs[n], band.rows_of[n][index] * band.row_bytes(n)) for n in self._moving]
             moves.append((out, band.out, band.out_rows[index] * band.out_words * WORD_BYTES))
             for n in self._moving:
-                stream.shape(1 + n, linear(band.row_words * (1 if n in band.held else size)))
-            stream.shape(out, linear(size * band.out_words))
+                stream.shape(1 + n, band.walk(n, size))
+            stream.shape(out, band.walk(len(band.inputs), size))
             stream.runs(self.entries[size], moves)
 
 
@@ -240,11 +256,22 @@ class Pieces:
         self._count = ceil_div(band.row_words, words)
         self._last_words = band.row_words - words * (self._count - 1)
         self._last_elements = band.cols - WORD_ELEMENTS * words * (self._count - 1)
-        self._out = words * len(band.inputs)
-        self._places = [words * n for n in range(len(band.inputs))]
+        wide = [n for n in range(len(band.inputs)) if n not in band.numbers]
+        self._numbers = sorted(band.numbers)
+        self._out = words * len(wide)
+        at = {n: words * k for k, n in enumerate(wide)}
+        at.update({n: self._out + words + k for k, n in enumerate(self._numbers)})
+        self._places = [at[n] for n in range(len(band.inputs))]
         full = words * WORD_ELEMENTS
         self.entries: dict[tuple[int, str], int] = {}
         routine = self._routine
+        if self._numbers:
+            self.entries[-1, "numbers"] = self.code.begin(band.lanes)
+            for n in self._numbers:
+                self.code.fill(1 + n, self._places[n])
+            self.code.emit("VBAR")
+            routine.load_numbers(self._places)
+            self._close()
         for number in range(routine.reduction_passes):
             for kind in self._kinds():
                 self.entries[number, kind] = self._open(number)
@@ -296,6 +323,12 @@ class Pieces:
         out = 1 + len(band.inputs)
         for row in range(first, first + count):
             home = int(band.out_rows[row]) * band.out_words * WORD_BYTES
+            if self._numbers:
+                moves: list[tuple[int, int, NDArray[np.int64]]] = []
+                for n in self._numbers:
+                    stream.shape(1 + n, linear(1))
+                    moves.append((1 + n, band.inputs[n], band.rows_of[n][row : row + 1] * band.row_bytes(n)))
+                stream.runs(self.entries[-1, "numbers"], moves)
             for number in range(passes):
                 storing = number == routine.reduction_passes
                 for piece in range(self._count):
@@ -307,10 +340,10 @@ class Pieces:
                         kinds = self._kinds()
                         kind = kinds[-1] if last else "first" if piece == 0 else "middle"
                     offset = piece * self.words * WORD_BYTES
-                    moves: list[tuple[int, int, NDArray[np.int64]]] = []
+                    moves = []
                     for n in routine.operands(number):
                         stream.shape(1 + n, linear(size))
-                        start = int(band.rows_of[n][row]) * band.row_bytes
+                        start = int(band.rows_of[n][row]) * band.row_bytes(n)
                         moves.append((1 + n, band.inputs[n], np.array([start + offset], np.int64)))
                     if storing:
                         stream.shape(out, linear(size))

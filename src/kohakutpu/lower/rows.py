@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from itertools import pairwise
 
 import numpy as np
@@ -23,22 +24,31 @@ from kohakutpu.lower import evaluate
 from kohakutpu.lower.body import Body
 from kohakutpu.lower.row_code import CHUNK, Pieces, Resident
 from kohakutpu.lower.vector_code import L1_DESCRIPTOR
-from kohakutpu.lower.vector_stream import VectorStream
+from kohakutpu.lower.vector_stream import Dims, VectorStream, linear
 
 Ints = NDArray[np.int64]
+STRIDE_MAX = (1 << 17) - 1  # a descriptor's stride is a signed field of 18 bits (datasheet 6.2)
 
 
-@dataclass(frozen=True, eq=False, slots=True)
+def _usual_step(steps: Ints, size: int) -> int:
+    """The most frequent step between rows of `size` bytes that a descriptor can take; 1 where none stands out."""
+    found, counts = np.unique(steps, return_counts=True)
+    lawful = [(int(c), int(s) == 1, -int(s)) for s, c in zip(found, counts) if 0 <= s * size <= STRIDE_MAX or s == 1]
+    return -max(lawful)[2] if lawful else 1
+
+
+@dataclass(frozen=True, eq=False)
 class RowBand:
     """out[out_rows[n]] = body(row rows_of[k][n] of operand k, ...) for every instance n.
 
-    Operands and a full result are row-major with `cols` columns and one pitch; a result of one number per row has one
-    column. rows_of: int64[instances] per operand; out_rows: int64[instances], no row twice.
+    Operands and a full result are row-major with `cols` columns and one pitch; a result or an operand of one number per
+    row has one column (widths). rows_of: int64[instances] per operand; out_rows: int64[instances], no row twice.
     """
 
     machine: Machine
     inputs: tuple[int, ...]
     rows_of: tuple[Ints, ...]
+    widths: tuple[int, ...]
     out: int
     cols: int
     out_layout: RowMajor
@@ -60,8 +70,18 @@ class RowBand:
         return ceil_div(self.cols, WORD_ELEMENTS)
 
     @property
-    def row_bytes(self) -> int:
-        return self.row_words * WORD_BYTES
+    def words(self) -> tuple[int, ...]:
+        """L1 words of one row of each operand."""
+        return tuple(ceil_div(w, WORD_ELEMENTS) for w in self.widths)
+
+    def row_bytes(self, n: int) -> int:
+        """Bytes from one row of operand n to the next."""
+        return self.words[n] * WORD_BYTES
+
+    @property
+    def numbers(self) -> frozenset[int]:
+        """Positions of operands that give one number per row."""
+        return frozenset(node.args[0] for node in self.body.nodes if node.op == "number")
 
     @property
     def shared(self) -> frozenset[int]:
@@ -71,18 +91,29 @@ class RowBand:
     @property
     def held(self) -> frozenset[int]:
         """Positions of operands whose row mostly stays from one instance to the next."""
-        steps = [np.diff(rows) for rows in self.rows_of]
-        return frozenset(
-            n for n, s in enumerate(steps) if n not in self.shared and int((s == 0).sum()) > int((s == 1).sum())
-        )
+        return frozenset(n for n in range(len(self.inputs)) if n not in self.shared and self.steps[n] == 0)
+
+    @cached_property
+    def steps(self) -> tuple[int, ...]:
+        """Rows from one instance to the next, as most instances have it; the operands', the result's last."""
+        sizes = (*(self.row_bytes(n) for n in range(len(self.inputs))), self.out_words * WORD_BYTES)
+        return tuple(_usual_step(np.diff(rows), size) for rows, size in zip((*self.rows_of, self.out_rows), sizes))
 
     def joined(self) -> NDArray[np.bool_]:
         """bool[instances - 1]: whether the next instance may share a RUN: all rows step as the code does."""
-        good = np.diff(self.out_rows) == 1
+        good = np.diff(self.out_rows) == self.steps[-1]
         for n, rows in enumerate(self.rows_of):
             if n not in self.shared:
-                good &= np.diff(rows) == (0 if n in self.held else 1)
+                good &= np.diff(rows) == self.steps[n]
         return good
+
+    def walk(self, n: int, count: int) -> Dims:
+        """The descriptor walk over `count` instances' rows of operand n (the result: n = number of operands)."""
+        words = self.words[n] if n < len(self.inputs) else self.out_words
+        step = self.steps[n]
+        if step == 0 or count == 1:
+            return linear(words)
+        return linear(words * count) if step == 1 else (*linear(words), (step * words * WORD_BYTES, count))
 
     def segments(self, first: int, count: int) -> list[tuple[int, int]]:
         """(first instance, instances) of the longest stretches of a share that step together."""
@@ -124,22 +155,23 @@ class RowBand:
                 hint="split the expression over two statements",
                 source=self.source,
             )
-        words = self.row_words
-        moving = len(self.inputs) - len(self.shared)
-        fixed = words * len(self.shared)
-        if max(words, self.out_words) <= p.walk_max and fixed + words * moving + self.out_words <= p.vl1:
+        words = max((*self.words, self.out_words))
+        fixed = sum(self.words[n] for n in self.shared)
+        each = sum(self.words) - fixed + self.out_words
+        if words <= p.walk_max and fixed + each <= p.vl1:
             longest = max(n for _, first, count in self.deal() for _, n in self.segments(first, count))
             rows = min(
                 longest,
-                (p.vl1 - fixed) // (words * moving + self.out_words),
-                p.walk_max // max(words, self.out_words),
+                (p.vl1 - fixed) // each,
+                p.walk_max // words,
             )
             while rows >= 1:
                 plan = Resident(self, rows)
                 if len(plan.code.words) <= p.imem:
                     return plan
                 rows = rows - 1 if rows <= 4 else rows * 3 // 4
-        piece = min(p.walk_max, p.vl1 // (len(self.inputs) + 1)) // 8 * 8
+        wide = len(self.inputs) - len(self.numbers)
+        piece = min(p.walk_max, (p.vl1 - len(self.numbers)) // (wide + 1)) // 8 * 8
         while piece > 8:
             plan = Pieces(self, piece)
             if len(plan.code.words) <= p.imem:
@@ -171,9 +203,10 @@ class RowBand:
 
     def run(self, values: dict[int, Array]) -> None:
         operands = [
-            values[b].reshape(-1, self.cols)[rows].astype(np.float64) for b, rows in zip(self.inputs, self.rows_of)
+            values[b].reshape(-1, width)[rows].astype(np.float64)
+            for b, rows, width in zip(self.inputs, self.rows_of, self.widths)
         ]
-        result = evaluate.run_body(self.body, operands)
+        result = evaluate.run_body(self.body, operands, self.cols)
         width = 1 if self.per_row else self.cols
         full = np.broadcast_to(result, (len(self.out_rows), width))
         if self.out not in values:

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kohakuaccel.diagnostics import Refusal, Unsupported
-from kohakuaccel.lang.dims import DimExpr
+from kohakuaccel.lang.dims import Dim, DimExpr
 from kohakuaccel.lang.indices import evaluate
 from kohakuaccel.lang.ports import Tiling
 from kohakuaccel.lang.trace import LoopNode, Node, StageNode, StatementNode, StoreNode, Trace
@@ -34,7 +34,7 @@ def build_schedule(
     Raises Refusal with the user's line for anything that cannot be right or is not available.
     """
     work = Work(trace, machine, binding, hints)
-    _walk(work, trace.body, {})
+    _walk(work, trace.body, {Dim(name): size for name, size in binding.sizes.items()})
     for tensor in work.tensors:
         port = tensor.port
         if port.direction == "out" and tensor.home < 0:

@@ -376,7 +376,7 @@ class TileStage:
         patterns: list[TilePattern | None] = []
         names: list[str] = []
 
-        def leaf(v: Value) -> tuple[int, bool]:
+        def leaf(v: Value) -> tuple[int, str]:
             if isinstance(v, Tile):
                 if id(v) not in finished:
                     raise Refusal(
@@ -390,11 +390,11 @@ class TileStage:
                 buffer, pattern = self._epilogue_operand(v, store, layout, at)
             for n, (b, p) in enumerate(zip(buffers, patterns)):
                 if (b, p) == (buffer, pattern):
-                    return n, False
+                    return n, "input"
             buffers.append(buffer)
             patterns.append(pattern)
             names.append(str(v))
-            return len(buffers) - 1, False
+            return len(buffers) - 1, "input"
 
         body = Builder(self.work.binding.sizes, leaf, None).build(store.value)
         out = self.work.write(self.work.tensor(store.target.port, store.source), layout, store.source)

@@ -56,7 +56,7 @@ def elementwise_store(work: Work, node: StageNode, store: StoreNode, env: Env) -
         )
     order: list[Tensor] = []
 
-    def leaf(v: Value) -> tuple[int, bool]:
+    def leaf(v: Value) -> tuple[int, str]:
         tensor = _readable(work, v, store)
         if not isinstance(v, View) or v.index != node.axes:
             raise Refusal(
@@ -76,7 +76,7 @@ def elementwise_store(work: Work, node: StageNode, store: StoreNode, env: Env) -
             )
         if tensor not in order:
             order.append(tensor)
-        return order.index(tensor), False
+        return order.index(tensor), "input"
 
     body = Builder(work.binding.sizes, leaf, None).build(store.value)
     # The order all are walked in: what a stage wrote already comes first, then what a value has on the device.
@@ -109,11 +109,11 @@ def row_store(work: Work, node: StageNode, store: StoreNode, env: Env) -> None:
     anchor = work.tensor(over.port, node.source)
     cols = anchor.shape[-1]
     batched = any(p.batched for p in (*ports_of(store.value), store.target.port))
-    each = tuple(a for a in node.axes if a is not rows[0])
-    at = enumerate_instances(work, node, env, (*each, rows[0]), batched)
+    at = enumerate_instances(work, node, env, node.axes, batched)
     target = work.tensor(store.target.port, store.source)
     inputs: list[int] = []
     rows_of: list[np.ndarray] = []
+    widths: list[int] = []
     names: list[str] = []
 
     def row_numbers(tensor: Tensor, view: View, axes: int) -> np.ndarray:
@@ -128,16 +128,19 @@ def row_store(work: Work, node: StageNode, store: StoreNode, env: Env) -> None:
             )
         return work.lead_position(tensor, view.index, at.known, at.batch, view.source)
 
-    def leaf(v: Value) -> tuple[int, bool]:
+    def leaf(v: Value) -> tuple[int, str]:
         tensor = _readable(work, v, store)
         axes = len(tensor.port.axes)
+        if isinstance(v, View) and axes and len(v.index) == axes:
+            numbers = work.lead_position(tensor, v.index, at.known, at.batch, v.source)
+            return operand(tensor, numbers, 1, str(v)), "number"
         if tensor.shape[-1:] != (cols,):
             raise Refusal(
-                "a row operand has the stage's row length",
+                "a row operand has the stage's row length, or one number per row",
                 where=str(v),
                 got=tensor.shape,
                 limit=f"{cols} in the last axis",
-                hint="declare a shared row as In(N) and use it without an index",
+                hint="declare a shared row as In(N) and use it without an index; index all axes of one number per row",
                 source=v.source if isinstance(v, View) else store.source,
             )
         if isinstance(v, View):
@@ -153,15 +156,20 @@ def row_store(work: Work, node: StageNode, store: StoreNode, env: Env) -> None:
                 hint=f"index it: {v}[{', '.join(a.name for a in node.axes)}]",
                 source=store.source,
             )
-        matrix_rows = int(np.prod(tensor.shape[:-1], dtype=np.int64))
-        buffer = work.read(tensor, RowMajor.of(matrix_rows, cols), store.source)
-        for n, (b, r) in enumerate(zip(inputs, rows_of)):
-            if b == buffer and np.array_equal(r, numbers):
-                return n, False
+        return operand(tensor, numbers, cols, str(v)), "input"
+
+    def operand(tensor: Tensor, numbers: np.ndarray, width: int, name: str) -> int:
+        """The operand of these rows of a tensor seen as rows of `width`."""
+        rows = int(np.prod(tensor.shape, dtype=np.int64)) // width
+        buffer = work.read(tensor, RowMajor.of(rows, width), store.source)
+        for n, (b, r, w) in enumerate(zip(inputs, rows_of, widths)):
+            if b == buffer and w == width and np.array_equal(r, numbers):
+                return n
         inputs.append(buffer)
         rows_of.append(np.ascontiguousarray(numbers))
-        names.append(str(v))
-        return len(inputs) - 1, False
+        widths.append(width)
+        names.append(name)
+        return len(inputs) - 1
 
     body = Builder(work.binding.sizes, leaf, cols).build(store.value)
     per_row = body.nodes[body.result].per_row
@@ -193,6 +201,7 @@ def row_store(work: Work, node: StageNode, store: StoreNode, env: Env) -> None:
         work.machine,
         tuple(inputs),
         tuple(rows_of),
+        tuple(widths),
         out,
         cols,
         out_layout,

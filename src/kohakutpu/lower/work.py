@@ -13,8 +13,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kohakuaccel.diagnostics import Refusal, SourceLine, Unsupported
-from kohakuaccel.lang.dims import Dim
-from kohakuaccel.lang.indices import Index, IndexExpr, Numbers, evaluate
+from kohakuaccel.lang.dims import Dim, DimExpr
+from kohakuaccel.lang.indices import Index, IndexExpr, Known, evaluate
 from kohakuaccel.lang.ports import Port
 from kohakuaccel.lang.trace import Trace
 from kohakuaccel.machine import Machine
@@ -25,7 +25,8 @@ from kohakutpu.lower.binding import Binding
 from kohakutpu.lower.relayout import RelayoutBand, Trip, trips
 
 Ints = NDArray[np.int64]
-Env = Mapping[Index, int]
+Env = Mapping[Index | Dim, int]
+"""Numbers of the loops around a stage, and of all dims."""
 
 
 def canonical(layout: Layout) -> Layout:
@@ -73,9 +74,9 @@ class Work:
             self.tensors.append(made)
             self._by_port[id(port)] = made
 
-    def extent(self, axis: Dim | int) -> int:
+    def extent(self, axis: DimExpr | int) -> int:
         """The number a declared axis stands for."""
-        return int(axis.value(self.binding.sizes)) if isinstance(axis, Dim) else axis
+        return int(axis.value(self.binding.sizes)) if isinstance(axis, DimExpr) else axis
 
     @property
     def batch(self) -> int:
@@ -145,7 +146,8 @@ class Work:
             return tensor.copies[key]
         if isinstance(port, Table):
             if key not in tensor.copies:
-                contents = port.contents.T if transpose else port.contents
+                contents = port.contents(self.binding.sizes)
+                contents = contents.T if transpose else contents
                 tensor.copies[key] = self._add(port.name, "table", contents.shape, layout, -1, contents)
             return tensor.copies[key]
         if tensor.home < 0:
@@ -234,7 +236,7 @@ class Work:
         self,
         tensor: Tensor,
         lead: Sequence[IndexExpr | int],
-        known: Mapping[Index, Numbers | int],
+        known: Known,
         batch: Ints,
         source: SourceLine,
     ) -> Ints:
