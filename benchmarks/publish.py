@@ -1,8 +1,8 @@
 """Runs the benchmarks one after another and renews the figures in docs/measured.md.
 
 It decides how figures are shown, never what they are: what stands between a benchmark's marks on the page comes
-from that benchmark's JSON line of this very run; the words around it are the page's. For a machine that does
-nothing else.
+from that benchmark's JSON line of this very run; the words around it are the page's. A run that shared the machine with
+other programs is not published: threads that wait for each other suffer most, and the ratios would lie.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from typing import Any
 HERE = Path(__file__).resolve().parent
 PAGE = HERE.parent / "docs" / "measured.md"
 NAMES = ("gemm", "vector", "dispatch")
+QUIET = 0.1  # most processors that other programs may have kept busy
 
 
 def measure(name: str) -> dict[str, Any]:
@@ -64,6 +65,9 @@ def main() -> int:
     page = PAGE.read_text()
     for name in NAMES:
         record = measure(name)
+        busy = record["conditions"]["busy with other work"]
+        if busy > QUIET:
+            raise SystemExit(f"{name}: other programs kept {busy} processors busy; nothing was written, try again")
         facts = ", ".join(f"{key} {value}" for key, value in record["conditions"].items())
         conditions = f"Measured {datetime.now(UTC):%Y-%m-%d}: {facts}."
         bars = "\n".join(bar_line(bar) for bar in record["bars"])

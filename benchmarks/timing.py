@@ -19,6 +19,28 @@ from importlib.metadata import version
 from time import perf_counter
 
 Work = Callable[[], object]
+
+
+def _processor_seconds() -> tuple[float, float, float]:
+    """Now, processor seconds used by everything on this system (0 where it does not tell), and by us."""
+    own = sum(os.times()[:4])
+    if sys.platform != "linux":
+        return perf_counter(), 0.0, own
+    with open("/proc/stat") as lines:
+        user, nice, system, _idle, _wait, irq, softirq, steal = (int(w) for w in lines.readline().split()[1:9])
+    ticks = user + nice + system + irq + softirq + steal
+    return perf_counter(), ticks / os.sysconf("SC_CLK_TCK"), own
+
+
+_START = _processor_seconds()
+
+
+def others() -> float:
+    """Processors that other programs kept busy, on average, since this module was imported."""
+    (then, all_then, own_then), (now, all_now, own_now) = _START, _processor_seconds()
+    return max(0.0, (all_now - all_then) - (own_now - own_then)) / max(now - then, 1e-9)
+
+
 Row = Mapping[str, float | int | str]
 
 
@@ -75,8 +97,13 @@ def conditions() -> dict[str, str | int | float]:
     """What the figures depend on besides the code."""
     cores = len(os.sched_getaffinity(0)) if sys.platform == "linux" else os.cpu_count() or 1
     packages = {name: version(name) for name in ("numpy", "numba")}
-    load = round(os.getloadavg()[0], 1)
-    return {"cores": cores, "load": load, "processor": processor(), "python": platform.python_version(), **packages}
+    return {
+        "cores": cores,
+        "busy with other work": round(others(), 2),
+        "processor": processor(),
+        "python": platform.python_version(),
+        **packages,
+    }
 
 
 def processor() -> str:

@@ -76,6 +76,30 @@ def test_alternatives_take_turns(timing: Any) -> None:
     assert order[-6:] == ["a", "b"] * 3  # after the warm-up calls
 
 
+def test_a_disturbed_run_is_not_published(publish: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    page = tmp_path / "page.md"
+    page.write_text("<!-- gemm -->\n<!-- /gemm -->\n")
+
+    def measure(name: str) -> dict[str, Any]:
+        return {"rows": [{"size": 1}], "bars": [], "conditions": {"busy with other work": busy}}
+
+    monkeypatch.setattr(publish, "PAGE", page)
+    monkeypatch.setattr(publish, "NAMES", ("gemm",))
+    monkeypatch.setattr(publish, "measure", measure)
+    busy = 0.5
+    with pytest.raises(SystemExit, match="nothing was written"):
+        publish.main()
+    assert "size" not in page.read_text()
+    busy = 0.0
+    assert publish.main() == 0
+    assert "| size |" in page.read_text()
+
+
+def test_other_programs_are_noticed(timing: Any) -> None:
+    assert timing.others() >= 0.0
+    assert "busy with other work" in timing.conditions()
+
+
 def test_the_page_has_a_place_for_every_benchmark(publish: Any) -> None:
     page = (ROOT / "docs" / "measured.md").read_text()
     for name in publish.NAMES:

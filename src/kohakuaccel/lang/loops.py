@@ -13,11 +13,12 @@ from typing import Any
 from kohakuaccel.diagnostics import Refusal
 from kohakuaccel.lang.dims import DimExpr
 from kohakuaccel.lang.indices import Index, IndexExpr
-from kohakuaccel.lang.ports import Tiling
+from kohakuaccel.lang.ports import Tiling, span
 from kohakuaccel.lang.trace import LoopNode, StageNode, recorder, user_line
 
 
-def _check(tilings: tuple[object, ...], what: str) -> tuple[Tiling, ...]:
+def _check(given: tuple[object, ...], what: str) -> tuple[Tiling, ...]:
+    tilings = tuple(span(t) if isinstance(t, DimExpr | int) and not isinstance(t, bool) else t for t in given)
     if not tilings or not all(isinstance(t, Tiling) for t in tilings):
         raise Refusal(
             f"{what} runs over tilings of ports",
@@ -37,7 +38,7 @@ class _Instances:
 
     barrier = False
 
-    def __init__(self, *tilings: Tiling) -> None:
+    def __init__(self, *tilings: Tiling | DimExpr | int) -> None:
         self._tilings = _check(tilings, "stage" if self.barrier else "grid")
         self._scope: AbstractContextManager[None] | None = None
 
@@ -73,7 +74,10 @@ class _Instances:
 
 
 class grid(_Instances):
-    """Independent instances, no barrier asked for: `for i, j in grid(a.tiles(gm), b.tiles(gn)): ...`."""
+    """Independent instances, no barrier asked for: `for i, j in grid(a.tiles(gm), b.tiles(gn)): ...`.
+
+    A number or size stands for the positions 0 .. n-1.
+    """
 
 
 class stage(_Instances):

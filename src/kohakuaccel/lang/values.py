@@ -111,11 +111,18 @@ class Contraction:
 
 
 class View(Value):
-    """A port seen through indices: one instance's part of it."""
+    """A port seen through indices: one instance's part of it. columns: (first, end) of the last axis where the view is
+    a part of a row, None being the row's own end."""
 
-    def __init__(self, port: Port, index: tuple[IndexExpr | int, ...]) -> None:
+    def __init__(
+        self,
+        port: Port,
+        index: tuple[IndexExpr | int, ...],
+        columns: tuple[DimExpr | int | None, DimExpr | int | None] | None = None,
+    ) -> None:
         self.port = port
         self.index = index
+        self.columns = columns
         self.source: SourceLine = user_line()
 
     def __matmul__(self, other: View) -> Contraction:
@@ -135,7 +142,21 @@ class View(Value):
         return self
 
     def __str__(self) -> str:
-        return f"{self.port.name}[{', '.join(str(i) for i in self.index)}]"
+        parts = [str(i) for i in self.index]
+        if self.columns is not None:
+            parts.append(":".join("" if c is None else str(c) for c in self.columns))
+        return f"{self.port.name}[{', '.join(parts)}]"
+
+
+class Join(Value):
+    """Rows set one behind another: a row as long as all of them."""
+
+    def __init__(self, args: tuple[Value, ...]) -> None:
+        self.args = args
+        self.source: SourceLine = user_line()
+
+    def __str__(self) -> str:
+        return f"join({', '.join(str(a) for a in self.args)})"
 
 
 def as_value(x: Value | DimExpr | float) -> Value:

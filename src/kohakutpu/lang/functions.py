@@ -6,7 +6,7 @@ The set is the machine's (datasheet 6.3): exp2 is the transcendental, not exp; d
 from __future__ import annotations
 
 from kohakuaccel.lang.dims import DimExpr
-from kohakuaccel.lang.values import Apply, Reduce, Value, as_value
+from kohakuaccel.lang.values import Apply, Join, Reduce, Value, as_value
 
 Arg = Value | DimExpr | float
 
@@ -78,6 +78,11 @@ def greater(a: Arg, b: Arg) -> Value:
 def equal(a: Arg, b: Arg) -> Value:
     """1.0 where a == b, else 0."""
     return _apply("equal", a, b)
+
+
+def join(*rows: Value) -> Value:
+    """Rows set one behind another: `y[r] <<= L.join(a[r], b[r, 3:7])`. It is what a store takes, not an operand."""
+    return Join(tuple(as_value(row) for row in rows))
 
 
 def row_sum(x: Arg) -> Value:

@@ -12,7 +12,7 @@ from kohakuaccel.lang.dims import Dim
 from kohakuaccel.lang.indices import Index, Numbers
 from kohakuaccel.lang.ports import Port, Tiling
 from kohakuaccel.lang.trace import StageNode
-from kohakuaccel.lang.values import Apply, Reduce, Value, View
+from kohakuaccel.lang.values import Apply, Join, Reduce, Value, View
 from kohakutpu.layouts import LANES, ceil_div
 from kohakutpu.lower.work import Env, Work
 
@@ -68,7 +68,17 @@ def enumerate_instances(work: Work, node: StageNode, env: Env, order: tuple[Inde
 
 def ports_of(value: Value) -> list[Port]:
     """Every port that an expression reads."""
-    found: list[Port] = []
+    return [v.port if isinstance(v, View) else v for v in leaves_of(value)]
+
+
+def views_of(value: Value) -> list[View]:
+    """Every view in an expression, in the order it is written."""
+    return [v for v in leaves_of(value) if isinstance(v, View)]
+
+
+def leaves_of(value: Value) -> list[View | Port]:
+    """What an expression reads, in the order it is written."""
+    found: list[View | Port] = []
     stack: list[Value] = [value]
     seen: set[int] = set()
     while stack:
@@ -76,12 +86,10 @@ def ports_of(value: Value) -> list[Port]:
         if id(v) in seen:
             continue
         seen.add(id(v))
-        if isinstance(v, View):
-            found.append(v.port)
-        elif isinstance(v, Port):
+        if isinstance(v, View | Port):
             found.append(v)
-        elif isinstance(v, Apply):
-            stack.extend(v.args)
+        elif isinstance(v, Apply | Join):
+            stack.extend(reversed(v.args))
         elif isinstance(v, Reduce):
             stack.append(v.arg)
     return found

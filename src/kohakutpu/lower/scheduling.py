@@ -15,13 +15,15 @@ from kohakuaccel.lang.dims import Dim, DimExpr
 from kohakuaccel.lang.indices import evaluate
 from kohakuaccel.lang.ports import Tiling
 from kohakuaccel.lang.trace import LoopNode, Node, StageNode, StatementNode, StoreNode, Trace
+from kohakuaccel.lang.values import Contraction, View
 from kohakuaccel.machine import Machine
 from kohakuaccel.schedule import Schedule
 from kohakutpu.layouts import KBLOCK, LANES, Layout, ceil_div
 from kohakutpu.lower.binding import Binding
-from kohakutpu.lower.instances import ports_of, tile_rows
+from kohakutpu.lower.instances import ports_of, tile_rows, views_of
+from kohakutpu.lower.row_stages import RowStage
 from kohakutpu.lower.tile_stage import TileStage
-from kohakutpu.lower.vector_stages import elementwise_store, row_store
+from kohakutpu.lower.vector_stages import elementwise_store
 from kohakutpu.lower.work import Env, Work, data_words
 
 
@@ -102,14 +104,16 @@ def _stage(work: Work, node: StageNode, env: Env) -> None:
         )
     _check_hazards(stores)
     kinds = {axis.over.kind for axis in node.axes if isinstance(axis.over, Tiling)}
+    if not kinds <= {"rows", "each"}:
+        _check_whole(node.body)
     if "tiles" in kinds and kinds <= {"tiles", "each"}:
         TileStage(work, node, env).lower()
     elif kinds == {"parts"} and len(node.axes) == 1:
         for store in _plain(node):
             elementwise_store(work, node, store, env)
-    elif "rows" in kinds and kinds <= {"rows", "each"}:
+    elif kinds <= {"rows", "each"}:
         for store in _plain(node):
-            row_store(work, node, store, env)
+            RowStage(work, node, store, env).lower()
     else:
         raise Unsupported(
             "a stage runs over tiles of two operands, over parts, or over rows",
@@ -117,6 +121,27 @@ def _stage(work: Work, node: StageNode, env: Env) -> None:
             hint="use one kind of tiling per stage",
             source=node.source,
         )
+
+
+def _check_whole(nodes: Sequence[Node]) -> None:
+    """Only a row stage takes columns of rows."""
+    for node in nodes:
+        views: list[View] = []
+        if isinstance(node, LoopNode):
+            _check_whole(node.body)
+        elif isinstance(node, StoreNode):
+            views = [node.target, *views_of(node.value)]
+        elif isinstance(node, StatementNode):
+            for arg in node.args:
+                views += [arg.a, arg.b] if isinstance(arg, Contraction) else [arg] if isinstance(arg, View) else []
+        for view in views:
+            if view.columns is not None:
+                raise Refusal(
+                    "columns are picked in a stage over rows",
+                    where=str(view),
+                    hint="copy them into an L.temp row by row first",
+                    source=view.source,
+                )
 
 
 def _check_hazards(stores: Sequence[StoreNode]) -> None:

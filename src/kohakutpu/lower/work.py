@@ -47,6 +47,13 @@ class Tensor:
     home: int = -1
     matrices: int = 1
     copies: dict[tuple[Layout, bool], int] = field(default_factory=dict[tuple[Layout, bool], int])
+    windows: dict[tuple[int, int, bool], int] = field(default_factory=dict[tuple[int, int, bool], int])
+    """Columns (first, end) of all rows (of the transpose) in buffers of their own."""
+
+    @property
+    def size(self) -> int:
+        """Elements."""
+        return int(np.prod(self.shape, dtype=np.int64))
 
 
 class Work:
@@ -182,9 +189,17 @@ class Work:
         return self._relayout(tensor, tensor.copies[key], held, layout, transpose, source)
 
     def _relayout(
-        self, tensor: Tensor, buffer: int, home: Layout, layout: Layout, transpose: bool, source: SourceLine
+        self,
+        tensor: Tensor,
+        buffer: int,
+        home: Layout,
+        layout: Layout,
+        transpose: bool,
+        source: SourceLine,
+        into: Tensor | None = None,
     ) -> int:
-        """Append the stages that bring a buffer into another order; the last one's result."""
+        """Append the stages that bring a buffer into another order; the last one's result, `into` another tensor where
+        that is given."""
         steps = moves(home, layout, transpose, tensor.matrices)
         if steps is None:
             raise Unsupported(
@@ -197,7 +212,10 @@ class Work:
         for step, trip in enumerate(steps):
             turned = turned != trip.transpose
             shape = tensor.shape if not turned else (*tensor.shape[:-2], *tensor.shape[:-3:-1])
-            made = self.temporary(f"{tensor.port.name}'{step if len(steps) > 1 else ''}", shape, trip.target)
+            if into is not None and step == len(steps) - 1:
+                made = self.write(into, trip.target, source)
+            else:
+                made = self.temporary(f"{tensor.port.name}'{step if len(steps) > 1 else ''}", shape, trip.target)
             self.stage(
                 RelayoutBand(
                     self.machine, buffer, made, trip.source, trip.target, trip.transpose, tensor.matrices, source
@@ -205,6 +223,27 @@ class Work:
             )
             buffer = made
         return buffer
+
+    def relayout_into(
+        self, tensor: Tensor, target: Tensor, layout: Layout, source: SourceLine, transpose: bool
+    ) -> bool:
+        """Whether a relayout of the whole tensor makes what the target is to hold; if so, it is appended."""
+        if not self.device_only(tensor):
+            return False
+        home = self.buffers[tensor.home].layout if tensor.home >= 0 else None
+        known = self._hints.get(id(tensor.port))
+        if known is not None:
+            home = known[0]
+        if not isinstance(home, Layout) or (canonical(home) == canonical(layout) and not transpose):
+            return False
+        steps = moves(home, layout, transpose, tensor.matrices)
+        if steps is None or (canonical(layout), transpose) in tensor.copies:
+            return False
+        buffer = tensor.home
+        if tensor.port.direction == "in":
+            buffer = self.read(tensor, home, source)
+        self._relayout(tensor, buffer, home, layout, transpose, source, target)
+        return True
 
     def write(self, tensor: Tensor, layout: Layout, source: SourceLine) -> int:
         """The buffer that a stage writes; a tensor has one byte order for all its writers."""
@@ -224,6 +263,7 @@ class Work:
                 source=source,
             )
         tensor.copies.clear()
+        tensor.windows.clear()
         return tensor.home
 
     def stage(self, band: Band) -> None:
@@ -239,17 +279,18 @@ class Work:
         known: Known,
         batch: Ints,
         source: SourceLine,
+        port: Port | None = None,
     ) -> Ints:
         """Which matrix (or vector, or row) of a tensor each instance sees: the implicit batch, then explicit leading
-        indices. batch: int64[instances]."""
-        axes = [self.extent(a) for a in tensor.port.axes[: len(lead)]]
+        indices. batch: int64[instances]; port: the handle, where its axes are exchanged."""
+        axes = [self.extent(a) for a in (tensor.port if port is None else port).axes[: len(lead)]]
         at = batch.copy() if tensor.port.batched else np.zeros_like(batch)
         for extent, index in zip(axes, lead):
             value = np.broadcast_to(np.asarray(evaluate(index, known), np.int64), batch.shape)
             if len(value) and (int(value.min()) < 0 or int(value.max()) >= extent):
                 raise Refusal(
                     "an index stays inside its axis",
-                    where=f"{tensor.port}[... {index} ...]",
+                    where=f"{tensor.port if port is None else port}[... {index} ...]",
                     got=f"{int(value.min())}..{int(value.max())}",
                     limit=f"0..{extent - 1}",
                     hint="check the grid's extent and the index arithmetic",
