@@ -21,6 +21,7 @@ Shown = np.dtype[Any]  # float16 or float32
 
 HALF: Shown = np.dtype(np.float16)
 SINGLE: Shown = np.dtype(np.float32)
+LARGE = 1 << 16  # elements from which compiled conversions are worth loading
 HALF_MAX = 65504.0
 # Every integer of at least this magnitude rounds to Inf; clipping here first makes int64 -> float64 exact.
 _BEYOND = 1 << 17
@@ -78,6 +79,8 @@ def _round(array: NDArray[Any], where: str) -> Half:
     """One correct rounding (nearest, ties to even) from the source dtype to float16; overflow becomes Inf."""
     kind = array.dtype.kind
     with np.errstate(over="ignore", under="ignore", invalid="ignore"):
+        if array.dtype == np.float32 and array.size >= LARGE:
+            return _round_large(array)
         if kind == "f" and array.dtype.itemsize <= 8:
             return array.astype(HALF, order="C")
         if kind == "b":
@@ -93,6 +96,27 @@ def _round(array: NDArray[Any], where: str) -> Half:
         got=f"dtype {array.dtype}",
         hint="convert it with numpy first",
     )
+
+
+def _round_large(array: NDArray[np.float32]) -> Half:
+    from kohakuaccel.numerics.halves import fp16_from_fp32
+
+    half = np.empty(array.shape, HALF)
+    source = np.ascontiguousarray(array).reshape(-1).view(np.uint32)
+    # Compiled loops have one type: a read-only array would be another one.
+    fp16_from_fp32(source if source.flags.writeable else source.copy(), half.reshape(-1).view(np.uint16))
+    return half
+
+
+def from_half(half: Half, dtype: Shown) -> NDArray[Any]:
+    """A fresh C-contiguous array of `dtype` (float16 or float32) with the values of `half`."""
+    if dtype != np.float32 or half.size < LARGE:
+        return np.array(half, dtype=dtype, order="C")
+    from kohakuaccel.numerics.kernels import e8m15_from_fp16
+
+    out = np.empty(half.shape, np.float32)
+    e8m15_from_fp16(np.array(half, order="C").reshape(-1).view(np.uint16), out.reshape(-1).view(np.uint32))
+    return out
 
 
 def _integer_bounds(dtype: np.dtype[Any]) -> tuple[int, int]:

@@ -128,7 +128,7 @@ class Tensor:
     def numpy(self) -> NDArray[Any]:
         """A fresh array of the tensor's shape and dtype. The one call that reads back; waits for the
         value."""
-        return np.array(self._storage.host().reshape(self._shape), dtype=self._dtype, order="C")
+        return conversion.from_half(self._storage.host().reshape(self._shape), self._dtype)
 
     def __array__(self, dtype: DTypeLike | None = None, copy: bool | None = None) -> NDArray[Any]:
         if copy is False:

@@ -1,8 +1,10 @@
 """The kernel library: what the tensor level calls. Every kernel is written in the kernel language.
 
-`elementwise` maps one expression over any rank, `rows` reduces along the last axis, `products` contracts.
+`elementwise` maps one expression over any rank, `rows` reduces along the last axis, `norms` over groups of channels,
+`products` contracts, `linear` and `mlp` contract with epilogues, `attention` and `rope` are what their names say.
 """
 
+from kohakutpu.kernels.attention import flash_attention, online_attention
 from kohakutpu.kernels.elementwise import (
     abs,
     add,
@@ -31,17 +33,24 @@ from kohakutpu.kernels.elementwise import (
     sqrt,
     sub,
 )
+from kohakutpu.kernels.linear import linear
+from kohakutpu.kernels.mlp import gated_mlp, geglu, mlp, swiglu
+from kohakutpu.kernels.norms import group_norm, grouped_norm
 from kohakutpu.kernels.products import batched_matmul, matmul
+from kohakutpu.kernels.rope import rope, rope_tables, rotate
 from kohakutpu.kernels.rows import (
     add_row,
     div_row,
     layernorm,
+    log_softmax,
     mul_row,
     rmsnorm,
     row_max,
     row_mean,
+    row_mean_square,
     row_min,
     row_sum,
+    row_sumsq,
     softmax,
     sub_row,
 )
@@ -57,27 +66,41 @@ __all__ = [
     "div_row",
     "exp",
     "exp2",
+    "flash_attention",
+    "gated_mlp",
+    "geglu",
     "gelu",
+    "group_norm",
+    "grouped_norm",
     "layernorm",
+    "linear",
     "log",
     "log2",
+    "log_softmax",
     "matmul",
     "maximum",
     "maximum_scalar",
     "minimum",
     "minimum_scalar",
+    "mlp",
     "mul",
     "mul_row",
     "mul_scalar",
     "neg",
+    "online_attention",
     "rdiv_scalar",
     "recip",
     "relu",
     "rmsnorm",
+    "rope",
+    "rope_tables",
+    "rotate",
     "row_max",
     "row_mean",
+    "row_mean_square",
     "row_min",
     "row_sum",
+    "row_sumsq",
     "rsqrt",
     "rsub_scalar",
     "sigmoid",
@@ -86,4 +109,5 @@ __all__ = [
     "sqrt",
     "sub",
     "sub_row",
+    "swiglu",
 ]

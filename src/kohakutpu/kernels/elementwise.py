@@ -7,13 +7,11 @@ from __future__ import annotations
 
 from kohakuaccel.lang import grid
 from kohakutpu import lang as L
+from kohakutpu.kernels import activations
 from kohakutpu.lang import kernel
 
 LOG2_E = 1.4426950408889634
 LN_2 = 0.6931471805599453
-# tanh-form gelu as x * sigmoid(2u): u = sqrt(2/pi) * (x + 0.044715 x^3), in base 2
-GELU_LINEAR = -2 * 0.7978845608028654 * LOG2_E
-GELU_CUBIC = GELU_LINEAR * 0.044715
 
 
 @kernel
@@ -174,26 +172,25 @@ def recip(x=L.In(...), y=L.Out(...)):
 def relu(x=L.In(...), y=L.Out(...)):
     """x < 0 ? 0 : x."""
     for e in grid(x.parts()):
-        y[e] <<= L.maximum(x[e], 0.0)
+        y[e] <<= activations.relu(x[e])
 
 
 @kernel
 def sigmoid(x=L.In(...), y=L.Out(...)):
     """1 / (1 + e**-x)."""
     for e in grid(x.parts()):
-        y[e] <<= L.recip(L.exp2(x[e] * -LOG2_E) + 1.0)
+        y[e] <<= activations.sigmoid(x[e])
 
 
 @kernel
 def silu(x=L.In(...), y=L.Out(...)):
     """x / (1 + e**-x)."""
     for e in grid(x.parts()):
-        y[e] <<= x[e] * L.recip(L.exp2(x[e] * -LOG2_E) + 1.0)
+        y[e] <<= activations.silu(x[e])
 
 
 @kernel
 def gelu(x=L.In(...), y=L.Out(...)):
     """Gelu in its tanh form: x * sigmoid(2 * sqrt(2/pi) * (x + 0.044715 x^3)); at most 5e-4 from the exact one."""
     for e in grid(x.parts()):
-        inner = x[e] * L.fma(x[e] * x[e], GELU_CUBIC, GELU_LINEAR)
-        y[e] <<= x[e] * L.recip(L.exp2(inner) + 1.0)
+        y[e] <<= activations.gelu(x[e])

@@ -8,18 +8,24 @@ from kohakuaccel.lang import dims, grid, sweep
 from kohakuaccel.machine import Machine
 from kohakutpu import lang as L
 from kohakutpu.lang import kernel
+from kohakutpu.lang.kernel import Tune
 
 M, K, N = dims("M, K, N")
 
 
-def _tile(machine: Machine, sizes: Mapping[str, int]) -> dict[str, object]:
-    from kohakutpu.lower.tiling import choose
+def tile_of(m: str, n: str, k: str, knobs: tuple[str, str, str] = ("gm", "gn", "nk")) -> Tune:
+    """A `tune` that chooses the tile of an m x n x k product, the sizes given by their dims' names."""
 
-    tile = choose(machine, sizes["M"], sizes["N"], sizes["K"])
-    return {"gm": tile.gm, "gn": tile.gn, "nk": tile.nk}
+    def tune(machine: Machine, sizes: Mapping[str, int]) -> dict[str, object]:
+        from kohakutpu.lower.tiling import choose
+
+        tile = choose(machine, sizes[m], sizes[n], sizes[k])
+        return dict(zip(knobs, (tile.gm, tile.gn, tile.nk)))
+
+    return tune
 
 
-@kernel(tune=_tile)
+@kernel(tune=tile_of("M", "N", "K"))
 def matmul(a=L.In(M, K), b=L.In(N, K), c=L.Out(M, N), *, gm=2, gn=4, nk=2):
     """c = a @ b.T."""
     for i, j in grid(a.tiles(gm), b.tiles(gn)):
@@ -29,7 +35,7 @@ def matmul(a=L.In(M, K), b=L.In(N, K), c=L.Out(M, N), *, gm=2, gn=4, nk=2):
         c[i, j] <<= acc
 
 
-@kernel(tune=_tile)
+@kernel(tune=tile_of("M", "N", "K"))
 def batched_matmul(a=L.In(..., M, K), b=L.In(..., N, K), c=L.Out(..., M, N), *, gm=2, gn=4, nk=2):
     """c[e] = a[e] @ b[e].T for every element e of the batch."""
     for i, j in grid(a.tiles(gm), b.tiles(gn)):

@@ -8,13 +8,14 @@ from kohakutpu.lang import kernel
 
 M, N = dims("M, N")
 LOG2_E = 1.4426950408889634
+LN_2 = 0.6931471805599453
 
 
 @kernel
-def softmax(x=L.In(..., M, N), y=L.Out(..., M, N)):
-    """e**(x - max) / sum, in base 2."""
+def softmax(x=L.In(..., M, N), y=L.Out(..., M, N), *, scale=1.0):
+    """e**(scale * x - max) / sum, in base 2; scale > 0."""
     for r in grid(x.rows()):
-        e = L.exp2((x[r] - L.row_max(x[r])) * LOG2_E)
+        e = L.exp2((x[r] - L.row_max(x[r])) * (LOG2_E * scale))
         y[r] <<= e * L.recip(L.row_sum(e))
 
 
@@ -89,3 +90,25 @@ def div_row(x=L.In(..., M, N), v=L.In(N), y=L.Out(..., M, N)):
     """x * recip(v)."""
     for r in grid(x.rows()):
         y[r] <<= x[r] / v
+
+
+@kernel
+def log_softmax(x=L.In(..., M, N), y=L.Out(..., M, N), *, scale=1.0):
+    """scale * x - max - log(sum(e**(scale * x - max))), the logarithm of `softmax` without its underflow."""
+    for r in grid(x.rows()):
+        centred = (x[r] - L.row_max(x[r])) * scale
+        y[r] <<= centred - L.log2(L.row_sum(L.exp2(centred * LOG2_E))) * LN_2
+
+
+@kernel
+def row_sumsq(x=L.In(..., M, N), y=L.Out(..., M)):
+    """Sum of the squares of each row; the largest FP16 where it is beyond that: `row_mean_square` is safe for norms."""
+    for r in grid(x.rows()):
+        y[r] <<= L.row_sumsq(x[r])
+
+
+@kernel
+def row_mean_square(x=L.In(..., M, N), y=L.Out(..., M)):
+    """Mean of the squares of each row."""
+    for r in grid(x.rows()):
+        y[r] <<= L.row_mean(x[r] * x[r])

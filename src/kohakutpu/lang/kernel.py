@@ -53,6 +53,13 @@ class Kernel:
     def __repr__(self) -> str:
         return f"<kernel {self.__name__}({', '.join(p.declaration for p in self._ports)})>"
 
+    def preset(self, name: str, **knobs: object) -> Kernel:
+        """The same kernel under another name, with these knobs as its defaults."""
+        made = Kernel(self.fn, self._tune)
+        made.__name__ = name
+        made._knobs = self._with_defaults(knobs)
+        return made
+
     # tracing and planning
 
     def trace(self, *optional: str, **knobs: object) -> Trace:
@@ -192,7 +199,8 @@ class Kernel:
         present = [shape for shape in given if shape is not None]
         chosen = dict(knobs)
         if self._tune is not None:
-            probe = Trace(self.__name__, tuple(p for p in self._ports if p.name not in absent), {}, [])
+            known = self._with_defaults(chosen)
+            probe = Trace(self.__name__, tuple(p for p in self._ports if p.name not in absent), known, [])
             sizes = bind(probe, present).sizes
             for name, value in self._tune(machine, sizes).items():
                 chosen.setdefault(name, value)

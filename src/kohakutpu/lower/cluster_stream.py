@@ -96,6 +96,7 @@ class ClusterStream:
         """The slot of an operand's chunk, filled if it is not in L1."""
         buffer, layout, at = (term.a, term.a_layout, term.a_at) if sel == 0 else (term.b, term.b_layout, term.b_at)
         batch, tile = int(at[n, 0]), int(at[n, 1])
+        chunk += int(term.b_first[n] - term.first[n]) if sel else 0
         side = self._sides[sel]
         slot, missing = side.place((buffer, batch, tile, chunk))
         if missing:

@@ -28,7 +28,7 @@ Ints = NDArray[np.int64]
 @dataclass(frozen=True, eq=False, slots=True)
 class Term:
     """One product added to a tile. a, b: buffers; *_at: int64[instances, 2] of (batch element, tile) of each instance;
-    first, count: int64[instances], the K chunks it runs over."""
+    first, b_first, count: int64[instances], the K chunks of a (and of b) that it runs over."""
 
     a: int
     b: int
@@ -37,6 +37,7 @@ class Term:
     a_at: Ints
     b_at: Ints
     first: Ints
+    b_first: Ints
     count: Ints
 
 
@@ -151,23 +152,23 @@ class ContractionBand:
         """Instances that are one rectangular product: same matrices, same chunks, tiles in step with the output."""
         keys = [self.out_at[:, 0]]
         for t in self.terms:
-            keys += [t.a_at[:, 0], t.b_at[:, 0], t.first, t.count]
+            keys += [t.a_at[:, 0], t.b_at[:, 0], t.first, t.b_first, t.count]
             keys += [t.a_at[:, 1] - self.out_at[:, 1], t.b_at[:, 1] - self.out_at[:, 2]]
         _, which = np.unique(np.stack(keys, axis=1), axis=0, return_inverse=True)
         return [np.flatnonzero(which.ravel() == g) for g in range(int(which.max()) + 1)]
 
     def _operands(self, values: dict[int, Array], t: Term, group: Ints) -> tuple[Array, Array]:
-        k0 = int(t.first[group[0]]) * KBLOCK * self.nk
-        k1 = k0 + int(t.count[group[0]]) * KBLOCK * self.nk
+        length = int(t.count[group[0]]) * KBLOCK * self.nk
         found: list[Array] = []
-        for buffer, layout, at, lanes in (
-            (t.a, t.a_layout, t.a_at[group], LANES * self.gm),
-            (t.b, t.b_layout, t.b_at[group], LANES * self.gn),
+        for buffer, layout, at, lanes, first in (
+            (t.a, t.a_layout, t.a_at[group], LANES * self.gm, t.first),
+            (t.b, t.b_layout, t.b_at[group], LANES * self.gn, t.b_first),
         ):
+            k0 = int(first[group[0]]) * KBLOCK * self.nk
             whole = values[buffer].reshape(layout.batch, layout.rows, layout.cols)[int(at[0, 0])]
             low, high = int(at[:, 1].min()) * lanes, (int(at[:, 1].max()) + 1) * lanes
-            part = whole[low:high, k0:k1]
-            padded = np.zeros((high - low, k1 - k0), np.float16)
+            part = whole[low:high, k0 : k0 + length]
+            padded = np.zeros((high - low, length), np.float16)
             padded[: part.shape[0], : part.shape[1]] = part
             found.append(padded)
         return found[0], found[1]

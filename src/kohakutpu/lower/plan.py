@@ -23,6 +23,7 @@ from kohakuaccel.schedule import Array, BufferSpec, Schedule
 from kohakutpu.layouts import Layout
 from kohakutpu.lower.lifetimes import Workspace, place
 from kohakutpu.lower.relayout import RelayoutBand
+from kohakutpu.lower.row_moves import MoveBand
 
 IMAGES_KEPT = 8  # address assignments remembered per plan
 
@@ -35,6 +36,10 @@ class Programmed(Protocol):
     def source(self) -> SourceLine: ...
 
     def programs(self, source: int) -> list[UnitProgram]: ...
+
+
+def _only_moves(band: object) -> bool:
+    return isinstance(band, RelayoutBand) or (isinstance(band, MoveBand) and band.relayout)
 
 
 class Plan:
@@ -89,7 +94,7 @@ class Plan:
     @cached_property
     def relayouts(self) -> int:
         """Stages that only change a byte order."""
-        return sum(isinstance(band, RelayoutBand) for stage in self.schedule.stages for band in stage.bands)
+        return sum(_only_moves(band) for stage in self.schedule.stages for band in stage.bands)
 
     @cached_property
     def workspace(self) -> Workspace:

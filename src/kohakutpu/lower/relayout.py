@@ -76,11 +76,12 @@ def can_relayout(
 
 @dataclass(frozen=True, slots=True)
 class Trip:
-    """One relayout band's worth: source order, target order, whether items are transposed on the way."""
+    """One relayout band's worth: source order, target order, whether items are transposed on the way, and how many."""
 
     source: Matrix
     target: Matrix
     transpose: bool
+    batch: int = 1
 
 
 def trips(
@@ -94,19 +95,19 @@ def trips(
     elif not isinstance(target, RowMajor):
         batch = target.batch
     if can_relayout(source, target, transpose, batch, machine):
-        return [Trip(source, target, transpose)]
+        return [Trip(source, target, transpose, batch)]
     rows = source.rows // batch if isinstance(source, RowMajor) else source.rows
     found: list[Trip] = []
     here: Matrix = source
     if not isinstance(here, RowMajor):
-        found.append(Trip(here, RowMajor.of(batch * rows, source.cols), False))
+        found.append(Trip(here, RowMajor.of(batch * rows, source.cols), False, batch))
         here = found[-1].target
     if transpose:
         turned = target if isinstance(target, RowMajor) else RowMajor.of(batch * source.cols, rows)
-        found.append(Trip(here, turned, True))
+        found.append(Trip(here, turned, True, batch))
         here = turned
     if here != target:
-        found.append(Trip(here, target, False))
+        found.append(Trip(here, target, False, batch))
     return found if all(can_relayout(t.source, t.target, t.transpose, batch, machine) for t in found) else None
 
 

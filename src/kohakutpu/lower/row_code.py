@@ -121,7 +121,11 @@ class Routine:
             def word(node: Node, at: int = at) -> int:
                 return places[node.args[0]] + at
 
-            register = self.evaluator.vectors([body.result], word, {})[body.result]
+            if body.nodes[body.result].per_row:
+                register = code.take()
+                code.move(register, self.evaluator.operand(body.result, {}))
+            else:
+                register = self.evaluator.vectors([body.result], word, {})[body.result]
             if count != padded:
                 clean = code.take()
                 code.move(clean, zero)

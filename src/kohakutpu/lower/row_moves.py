@@ -57,15 +57,15 @@ def groups(strips: Sequence[Strip], target: Ints, cores: int, walk: int, source:
 
     Raises Refusal where one word gathers more strips than a core has descriptors.
     """
-    starts = np.cumsum([0, *(s.count for s in strips)]).tolist()
+    starts = [sum(s.count for s in strips[:n]) for n in range(len(strips) + 1)]
     total = starts[-1]
     whole = np.full(ceil_div(total, WORD_ELEMENTS), -1)
     for number, (strip, at) in enumerate(zip(strips, starts)):
         if at % WORD_ELEMENTS or strip.start % WORD_ELEMENTS:
             continue
         ends_both = at + strip.count == total and strip.start + strip.count == strip.layout.cols
-        words = ceil_div(strip.count, WORD_ELEMENTS) if ends_both else strip.count // WORD_ELEMENTS
-        whole[at // WORD_ELEMENTS : at // WORD_ELEMENTS + words] = number
+        complete = ceil_div(strip.count, WORD_ELEMENTS) if ends_both else strip.count // WORD_ELEMENTS
+        whole[at // WORD_ELEMENTS : at // WORD_ELEMENTS + complete] = number
     found: dict[tuple[Recipe, tuple[int, ...]], list[tuple[Ints, Ints]]] = {}
     bounds = [0, *(np.flatnonzero(np.diff(whole)) + 1).tolist(), len(whole)]
     most = walk if len(target) >= cores else max(WORD_ELEMENTS, ceil_div(len(whole), cores))
@@ -135,6 +135,8 @@ class MoveBand:
     groups: tuple[Group, ...]
     text: str
     source: SourceLine
+    relayout: bool = False
+    """Whether it only gives a value another byte order."""
 
     @property
     def engine(self) -> str:

@@ -42,7 +42,8 @@ class RowBand:
     """out[out_rows[n]] = body(row rows_of[k][n] of operand k, ...) for every instance n.
 
     Operands and a full result are row-major with `cols` columns and one pitch; a result or an operand of one number per
-    row has one column (widths). rows_of: int64[instances] per operand; out_rows: int64[instances], no row twice.
+    row (per_row) has one column (widths). rows_of: int64[instances] per operand; out_rows: int64[instances], no row
+    twice.
     """
 
     machine: Machine
@@ -53,6 +54,7 @@ class RowBand:
     cols: int
     out_layout: RowMajor
     out_rows: Ints
+    per_row: bool
     body: Body
     names: tuple[str, ...]
     source: SourceLine
@@ -125,11 +127,6 @@ class RowBand:
     def lanes(self) -> int:
         """Elements of the accumulator vector, and the vector length between routines."""
         return min(CHUNK, self.row_words * WORD_ELEMENTS)
-
-    @property
-    def per_row(self) -> bool:
-        """Whether the result is one number per row."""
-        return self.body.nodes[self.body.result].per_row
 
     @property
     def out_words(self) -> int:

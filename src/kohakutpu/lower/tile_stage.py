@@ -19,7 +19,7 @@ from kohakuaccel.lang.trace import LoopNode, StageNode, StatementNode, StoreNode
 from kohakuaccel.lang.values import Contraction, Value, View
 from kohakutpu.lang.memory import Region
 from kohakutpu.lang.tiles import Tile
-from kohakutpu.layouts import DrainedTiles, OperandPack, TilePattern
+from kohakutpu.layouts import KBLOCK, DrainedTiles, OperandPack, TilePattern
 from kohakutpu.lower import tiling
 from kohakutpu.lower.body import Builder
 from kohakutpu.lower.contraction import ContractionBand, Term
@@ -250,35 +250,30 @@ class TileStage:
             operands.append((buffer, layout, at))
             lengths.append(layout.cols)
             firsts.append(first)
-        if lengths[0] != lengths[1]:
+        count = self._count(s, operands[0][1].chunks)
+        for (_, layout, _), first in zip(operands, firsts):
+            low, high = int(first.min()), int((first + count).max())
+            if int(count.min()) < 1 or low < 0 or high > layout.chunks:
+                raise Refusal(
+                    "a sweep runs over at least one of K's chunks and no others",
+                    where=str(product),
+                    got=f"chunks {low}..{high - 1}, {int(count.min())} at least",
+                    limit=f"0..{layout.chunks - 1}",
+                    hint="check the sweep's bound",
+                    source=s.source,
+                )
+        # Past its end an operand is zeros: both must end together, or elements of one would silently count for nothing.
+        depths = [np.minimum((f + count) * KBLOCK * nk, k) - f * KBLOCK * nk for f, k in zip(firsts, lengths)]
+        if not np.array_equal(depths[0], depths[1]):
             raise Refusal(
                 "both operands have one contraction length",
                 where=str(product),
-                got=f"{lengths[0]} and {lengths[1]}",
-                hint="use one dim K in both ports",
-                source=s.source,
-            )
-        if not np.array_equal(firsts[0], firsts[1]):
-            raise Refusal(
-                "both operands of a product are at the same K chunk",
-                where=str(product),
-                hint="index both with the sweep's index",
-                source=s.source,
-            )
-        chunks = operands[0][1].chunks
-        count = self._count(s, chunks)
-        low, high = int((firsts[0]).min()), int((firsts[0] + count).max())
-        if int(count.min()) < 1 or low < 0 or high > chunks:
-            raise Refusal(
-                "a sweep runs over at least one of K's chunks and no others",
-                where=str(product),
-                got=f"chunks {low}..{high - 1}, {int(count.min())} at least",
-                limit=f"0..{chunks - 1}",
-                hint="check the sweep's bound",
+                got=f"{int(depths[0].max())} and {int(depths[1].max())} elements",
+                hint="use one dim K in both ports, and the sweep's index in both",
                 source=s.source,
             )
         (a, la, a_at), (b, lb, b_at) = operands
-        return Term(a, b, la, lb, a_at, b_at, firsts[0], count)
+        return Term(a, b, la, lb, a_at, b_at, firsts[0], firsts[1], count)
 
     def _nk(self, s: _Sum) -> int:
         return next(t.nk for t in self.tiles if s in self.sums[id(t)])

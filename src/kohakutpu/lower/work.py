@@ -20,9 +20,9 @@ from kohakuaccel.lang.trace import Trace
 from kohakuaccel.machine import Machine
 from kohakuaccel.schedule import Band, BufferSpec, Stage
 from kohakutpu.lang.memory import Table
-from kohakutpu.layouts import Layout, OperandPack, RowMajor, Streamable, TilePattern, WordRuns
+from kohakutpu.layouts import Layout, OperandPack, RowMajor, Streamable, WordRuns
+from kohakutpu.lower import reorder
 from kohakutpu.lower.binding import Binding
-from kohakutpu.lower.relayout import RelayoutBand, Trip, trips
 
 Ints = NDArray[np.int64]
 Env = Mapping[Index | Dim, int]
@@ -179,7 +179,7 @@ class Work:
         held = known[0]
         if canonical(held) == canonical(layout) and not transpose:
             return None
-        if moves(held, layout, transpose, tensor.matrices) is None:
+        if self._steps(tensor, held, layout, transpose) is None:
             return None
         key = (canonical(held), False)
         if key not in tensor.copies:
@@ -187,6 +187,10 @@ class Work:
                 tensor.port.name, "in", tensor.shape, held, self._input_number[id(tensor.port)]
             )
         return self._relayout(tensor, tensor.copies[key], held, layout, transpose, source)
+
+    def _steps(self, tensor: Tensor, held: Layout, layout: Layout, transpose: bool) -> list[reorder.Step] | None:
+        rows, cols = (1, *tensor.shape)[-2:] if tensor.shape else (1, 1)
+        return reorder.steps(self.machine, held, layout, transpose, tensor.matrices, rows, cols)
 
     def _relayout(
         self,
@@ -200,7 +204,7 @@ class Work:
     ) -> int:
         """Append the stages that bring a buffer into another order; the last one's result, `into` another tensor where
         that is given."""
-        steps = moves(home, layout, transpose, tensor.matrices)
+        steps = self._steps(tensor, home, layout, transpose)
         if steps is None:
             raise Unsupported(
                 "no relayout on the device between these byte orders",
@@ -208,19 +212,14 @@ class Work:
                 hint="use the same tiling in both places, or two kernels",
                 source=source,
             )
-        turned = False
         for step, trip in enumerate(steps):
-            turned = turned != trip.transpose
-            shape = tensor.shape if not turned else (*tensor.shape[:-2], *tensor.shape[:-3:-1])
-            if into is not None and step == len(steps) - 1:
+            last = step == len(steps) - 1
+            shape = (*tensor.shape[:-2], *tensor.shape[:-3:-1]) if transpose and last else tensor.shape
+            if into is not None and last:
                 made = self.write(into, trip.target, source)
             else:
                 made = self.temporary(f"{tensor.port.name}'{step if len(steps) > 1 else ''}", shape, trip.target)
-            self.stage(
-                RelayoutBand(
-                    self.machine, buffer, made, trip.source, trip.target, trip.transpose, tensor.matrices, source
-                )
-            )
+            self.stage(reorder.band(trip, self.machine, buffer, made, source))
             buffer = made
         return buffer
 
@@ -236,7 +235,7 @@ class Work:
             home = known[0]
         if not isinstance(home, Layout) or (canonical(home) == canonical(layout) and not transpose):
             return False
-        steps = moves(home, layout, transpose, tensor.matrices)
+        steps = self._steps(tensor, home, layout, transpose)
         if steps is None or (canonical(layout), transpose) in tensor.copies:
             return False
         buffer = tensor.home
@@ -298,17 +297,6 @@ class Work:
                 )
             at = at * extent + value
         return at
-
-
-def moves(held: Layout, wanted: Layout, transpose: bool, matrices: int) -> list[Trip] | None:
-    """The relayouts from one byte order to another on the vector cores; None when they cannot do it."""
-    if (
-        isinstance(held, TilePattern)
-        or isinstance(wanted, TilePattern)
-        or (isinstance(wanted, OperandPack) and wanted.preq)
-    ):
-        return None
-    return trips(held, wanted, transpose, matrices)
 
 
 def data_words(layout: Layout) -> Ints:
