@@ -46,9 +46,10 @@ def bind(trace: Trace, arguments: Sequence[Shape]) -> Binding:
             limit=f"{len(inputs)}: {', '.join(p.name for p in inputs)}",
             hint="outputs are allocated by the call, knobs are keywords",
         )
-    sizes: dict[str, int] = {}
+    # A dim that is named like a knob has the knob's value: outputs whose size only the caller knows.
+    sizes = {k: v for k, v in trace.knobs.items() if isinstance(v, int) and not isinstance(v, bool)}
     batch: Shape | None = None
-    owner: dict[str, str] = {}
+    owner = {name: f"knob {name}" for name in sizes}
     for port, shape in zip(inputs, arguments):
         fixed = len(port.axes)
         if len(shape) < fixed or (len(shape) > fixed and not port.batched):

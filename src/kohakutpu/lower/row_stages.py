@@ -19,7 +19,7 @@ from kohakuaccel.lang.trace import StageNode, StoreNode
 from kohakuaccel.lang.values import Join, Value, View
 from kohakutpu.layouts import WORD_ELEMENTS, RowMajor
 from kohakutpu.lower.body import Body, Builder
-from kohakutpu.lower.instances import enumerate_instances, ports_of, views_of
+from kohakutpu.lower.instances import enumerate_instances, leaves_of, ports_of
 from kohakutpu.lower.row_moves import MoveBand, Strip, groups
 from kohakutpu.lower.rows import RowBand
 from kohakutpu.lower.work import Env, Tensor, Work
@@ -108,19 +108,22 @@ class RowStage:
         return first, end
 
     def _length(self, value: Value) -> int | None:
-        """Elements of the row a value is, as far as its views say."""
+        """Elements of the row a value is; None where it holds numbers only, which fill a row of any length."""
         if isinstance(value, Join):
             lengths = [self._length(v) for v in value.args]
             return None if None in lengths else sum(n for n in lengths if n is not None)
-        for view in views_of(value):
-            if view.columns is not None or view is value:
-                first, end = self._ends(view, shape_of(self._tensor(view), view.port)[-1])
+        rows = [v for v in leaves_of(value) if self._is_row(v)]
+        found = None
+        for leaf in rows:
+            if isinstance(leaf, View) and leaf.columns is not None:
+                first, end = self._ends(leaf, shape_of(self._tensor(leaf), leaf.port)[-1])
                 return end - first
-        if self.anchor is not None:
+            if found is None:
+                port = leaf.port if isinstance(leaf, View) else leaf
+                found = (1, *shape_of(self._tensor(leaf), port))[-1]
+        if rows and not self._is_row(value) and self.anchor is not None:
             return shape_of(self.work.tensor(self.anchor, self.node.source), self.anchor)[-1]
-        for view in views_of(value):
-            return shape_of(self._tensor(view), view.port)[-1]
-        return None
+        return found
 
     def _tensor(self, v: Value) -> Tensor:
         return readable(self.work, v, self.store.source)
@@ -199,9 +202,9 @@ class RowStage:
     ) -> None:
         """Columns [first, first + count) of rows of a tensor."""
         work, source = self.work, self.store.source
-        if isinstance(value, View) and whole and self._turned_whole(value, tensor, layout):
+        if isinstance(value, View) and whole and self._is_row(value) and self._turned_whole(value, tensor, layout):
             return
-        if isinstance(value, View | Join):
+        if self._is_row(value):
             strips = self._strips(value)
             out = work.write(tensor, layout, source)
             target = rows * (layout.pitch // WORD_ELEMENTS) + first // WORD_ELEMENTS
@@ -217,6 +220,12 @@ class RowStage:
         out = work.write(tensor, layout, source)
         self._band(operands, body, count, out, layout, rows, False)
 
+    def _is_row(self, value: Value) -> bool:
+        """Whether it is rows of tensors, moved and not computed."""
+        if isinstance(value, View):
+            return value.columns is not None or len(value.index) < len(value.port.axes)
+        return isinstance(value, Join | Port)
+
     def _turned_whole(self, value: View, tensor: Tensor, layout: RowMajor) -> bool:
         """A copy of a whole tensor that a relayout makes by itself is made by it, straight into the target."""
         given = self._tensor(value)
@@ -230,8 +239,9 @@ class RowStage:
     def _strips(self, value: Value) -> list[Strip]:
         if isinstance(value, Join):
             return [strip for v in value.args for strip in self._strips(v)]
-        if not isinstance(value, View) and not isinstance(value, Port):
+        if not self._is_row(value):
             return [self._computed(value)]
+        assert isinstance(value, View | Port)
         tensor = self._tensor(value)
         port = value.port if isinstance(value, View) else value
         shape = shape_of(tensor, port)
@@ -287,9 +297,7 @@ class RowStage:
         store, work = self.store, self.work
         rows = self._position(tensor, store.target.index, store.target.port, store.source)
         layout = RowMajor.of(tensor.size, 1)
-        length = self._length(store.value)
-        if length is None:
-            raise self._mismatch(tensor, "a number")
+        length = self._length(store.value) or 1
         operands, body = self._body(store.value, length)
         if not body.nodes[body.result].per_row:
             raise self._mismatch(tensor, f"a row of {length}")
