@@ -72,7 +72,7 @@ def same_memory(mem: state.Memory, mesh: int, memory: Memory, extent: int, forge
 def bursts(out: state.Outbox) -> list[Burst]:
     """What a compiled unit put into its outbox."""
     found: list[Burst] = []
-    for i in range(int(out.count[0])):
+    for i in range(int(out.used[0])):
         mesh, x, y, buf, offset, n, flags, ack_x, ack_y, row = (int(v) for v in out.head[i])
         granules = tuple(sum(int(q) << 64 * k for k, q in enumerate(out.data[row + g])) for g in range(n))
         found.append(Burst(mesh, x, y, buf, offset, granules, flags, (ack_x, ack_y)))
@@ -209,7 +209,7 @@ class Bench:
         self.kinds |= {(p.mesh, p.x, p.y): "port" for p in self.machine.ports}
 
     def clear(self) -> None:
-        self.out.count[:] = 0
+        self.out.used[:] = 0
         self.note[:] = 0
 
     def forget(self) -> None:

@@ -35,7 +35,7 @@ class Unit:
         """Execute one instruction; fields as the format names them."""
         table = CLUSTER.encode_table(1, op=op, **fields)
         self.note[:] = 0
-        self.out.count[:] = 0
+        self.out.used[:] = 0
         row = np.ascontiguousarray(CLUSTER.decode_table(table)[0])
         return int(self.code.cluster_step(self.cl, self.mem, self.out, self.u, row, self.policy, self.note))
 

@@ -164,7 +164,7 @@ def test_node_drain_to_a_vector_core(unit: Unit) -> None:
     expect, _ = halves(unit.tile(21))
     fields = {"dnode": 1, "dst_x": VC[0], "dst_y": VC[1], "dflags": 1, "dack_x": 0, "dack_y": 1}
     assert unit.drain(21, addr=32 * 100, **fields) == s.RETIRED
-    assert unit.out.count.tolist() == [3, 21]
+    assert unit.out.used.tolist() == [3, 21]
     heads = [[0, *VC, 0, 100 + 8 * i, min(8, 21 - 8 * i), 1, 0, 1, 8 * i] for i in range(3)]
     assert unit.out.head[:3].tolist() == heads
     assert np.array_equal(unit.out.data[:21].view(np.uint16), expect)
@@ -186,7 +186,7 @@ def test_transfer_to_a_cluster_keeps_every_bit(unit: Unit) -> None:
     codes = rnd22(rng.integers(-(1 << 20), 1 << 20, 16 * 9), rng.integers(-80, 44, 16 * 9)).reshape(9, 16)
     unit.set_tile(codes, 3, 3)
     assert unit.drain(9, addr=0, dnode=1, dst_x=MG[0], dst_y=MG[1], dbuf=2) == s.RETIRED
-    assert unit.out.count.tolist() == [3, 18]
+    assert unit.out.used.tolist() == [3, 18]
     assert unit.out.head[:3, 3:6].tolist() == [[2, 0, 8], [2, 8, 8], [2, 16, 2]]
     data = unit.out.data[:18].copy()
     for t in range(9):
@@ -243,7 +243,7 @@ def test_drain_refusals(unit: Unit, fields: dict[str, int], code: int, details: 
     assert unit.drain(**{"n": 4, "addr": 0, **fields}) == s.RAISED
     assert unit.told()[: 1 + len(details)] == [code, *details]
     assert not unit.mem.written.any()
-    assert unit.out.count.tolist() == [0, 0]
+    assert unit.out.used.tolist() == [0, 0]
 
 
 def test_bursts_are_judged_one_by_one(unit: Unit) -> None:

@@ -176,7 +176,7 @@ def test_l1_never_written(core: Core) -> None:
     raised(core, "VLD v1,A0+3 FP32", state.E_L1_UNWRITTEN, -1, 4)
     raised(core, "VDRAIN A1,0", state.E_L1_UNWRITTEN, -1, 4)
     raised(core, "VDRAIN A1,0 -> (1,1) buf 0", state.E_L1_UNWRITTEN, -1, 4)
-    assert int(core.out.count[0]) == 0
+    assert int(core.out.used[0]) == 0
     core.ok("VSETI S0,64\nVSETVL S0\nVLD v1,A0+0 FP16")
 
 

@@ -315,11 +315,11 @@ def test_vdrain_to_a_node(core: Core) -> None:
     core.put(64, np.arange(3 * 16, dtype=np.uint16))
     core.desc(3, isa.node_record(300, ack=(1, 4)), (999, 3))
     core.ok("VDRAIN A3,64 -> (2,1) buf 0 ack")
-    assert core.out.count.tolist() == [1, 3]
+    assert core.out.used.tolist() == [1, 3]
     assert core.out.head[0].tolist() == [0, 2, 1, 0, 300, 3, 1, 1, 4, 0]
     np.testing.assert_array_equal(core.out.data[:3].view(np.uint16).ravel(), np.arange(48))
     core.ok("VDRAIN A3,64 -> (1,1) buf 5")
-    assert core.out.count.tolist() == [2, 6]
+    assert core.out.used.tolist() == [2, 6]
     assert core.out.head[1].tolist() == [0, 1, 1, 5, 300, 3, 0, 1, 4, 3]
 
 

@@ -50,7 +50,7 @@ def execute(plan: Plan, inputs: Sequence[NDArray[np.float16]]) -> list[Array]:
             rows = one.linked(base)
             u = one.unit.index
             for index, row in enumerate(rows):
-                outbox.count[:] = 0
+                outbox.used[:] = 0
                 if one.unit.kind == "MG":
                     status = cluster_step(clusters, memory, outbox, u, row, 0, note)
                 else:
@@ -63,7 +63,7 @@ def execute(plan: Plan, inputs: Sequence[NDArray[np.float16]]) -> list[Array]:
                         index=index,
                         disassembly=one.codec.text(rows[index : index + 1])[0],
                     )
-                for burst in outbox.head[: int(outbox.count[0])].tolist():
+                for burst in outbox.head[: int(outbox.used[0])].tolist():
                     mesh, x, y, buf, offset, granules, _, _, _, first = burst
                     target = plan.machine.unit_at(mesh, x, y)
                     assert target is not None

@@ -123,17 +123,17 @@ def _node_target(
 def _post(mesh: int, row: NDArray[np.int64], out: Outbox, granules: int) -> None:
     """Head the granules just appended to the outbox as bursts of at most 8."""
     fin = row[C_DFIN]
-    first = out.count[1]
+    first = out.used[1]
     for done in range(0, granules, BURST):
-        head = out.head[out.count[0]]
+        head = out.head[out.used[0]]
         head[0] = row[C_DMESH] if fin else mesh
         head[1] = fin & 15 if fin else row[C_DST_X]
         head[2] = fin >> 4 if fin else row[C_DST_Y]
         head[3], head[4] = row[C_DBUF], (row[C_ADDR] >> 5) + done
         head[5], head[6] = min(BURST, granules - done), row[C_DFLAGS]
         head[7], head[8], head[9] = row[C_DACK_X], row[C_DACK_Y], first + done
-        out.count[0] += 1
-    out.count[1] += granules
+        out.used[0] += 1
+    out.used[1] += granules
 
 
 @kernel(inline="always")
@@ -166,7 +166,7 @@ def _send(
     start: int,
 ) -> int:
     """Move the sub-tiles of a checked DRAIN to memory (kind 0) or the outbox; returns the words sent."""
-    n, data, at = row[C_N], out.data, out.count[1]
+    n, data, at = row[C_N], out.data, out.used[1]
     if kind == NODE_MG:
         for t in range(n):
             pack_fp22(cl.tile[u], 16 * t, data, at + 2 * t)

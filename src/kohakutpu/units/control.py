@@ -165,7 +165,7 @@ def advance(ctl: Any, cl: Any, vc: Any, mem: Any, out: Any, policy: int, stop_on
     run, unit, note = ctl.run, ctl.unit, ctl.note
     meshes, units = run.shape[0], unit.shape[0]
     ctl.stop[S_KIND] = QUIET
-    out.count[0] = 0
+    out.used[0] = 0
     turn, moved, status = 0, False, 0
     while True:
         if turn == meshes + units:
@@ -184,7 +184,7 @@ def advance(ctl: Any, cl: Any, vc: Any, mem: Any, out: Any, policy: int, stop_on
             sender = u
             if unit[u, U_COUNT] > 0 and unit[u, U_BLOCKED] == 0:
                 row, i = ctl.rows[u, unit[u, U_HEAD]], unit[u, U_INDEX]
-                out.count[1] = 0
+                out.used[1] = 0
                 note[:] = 0
                 note[6] = -1
                 if unit[u, U_KIND] == 0:
@@ -212,10 +212,10 @@ def advance(ctl: Any, cl: Any, vc: Any, mem: Any, out: Any, policy: int, stop_on
                     moved = True
             else:
                 status = WAITING
-        if out.count[0] > out.head.shape[0] or out.count[1] > out.data.shape[0]:
-            halt(ctl.stop, sender, E_OUTBOX, out.count[0], out.count[1], 0)
+        if out.used[0] > out.head.shape[0] or out.used[1] > out.data.shape[0]:
+            halt(ctl.stop, sender, E_OUTBOX, out.used[0], out.used[1], 0)
             return STOP_RAISED
-        for b in range(out.count[0]):
+        for b in range(out.used[0]):
             target = address(ctl.node, unit, ctl.stop, out.head[b], sender)
             if target < 0:
                 code = 2
@@ -231,7 +231,7 @@ def advance(ctl: Any, cl: Any, vc: Any, mem: Any, out: Any, policy: int, stop_on
                 if sender >= 0:
                     ctl.stop[S_INDEX] = ctl.meta[sender, unit[sender, U_HEAD], Q_INDEX]
                 return STOP_RAISED
-        out.count[0] = 0
+        out.used[0] = 0
         if turn >= meshes and status != WAITING and retire(ctl, note, turn - meshes, status, stop_on_fault) != 0:
             return STOP_FAULT
         turn += 1

@@ -221,8 +221,8 @@ def data_flit(unit: Any, burst: Any, stop: Any, out: Any, m: int, u: int, words:
     for i in range(got + 1):
         for w in range(4):
             out.data[i, w] = burst[u, i, w]
-    out.count[0] = 1
-    out.count[1] = got + 1
+    out.used[0] = 1
+    out.used[1] = got + 1
     return 3
 
 

@@ -85,14 +85,14 @@ def make_memory(sizes: list[int]) -> Memory:
 class Outbox(NamedTuple):
     """CU_DATA bursts a unit sent in its current instruction, delivered by the system when it retires.
 
-    head[i] = [mesh, x, y, buf, offset, n_granules, flags, ack_x, ack_y, first row in data]; count[0] bursts and
-    count[1] data rows are used. data rows are 256-bit granules as four little-endian 64-bit words.
+    head[i] = [mesh, x, y, buf, offset, n_granules, flags, ack_x, ack_y, first row in data]; used[0] bursts and
+    used[1] data rows are used. data rows are 256-bit granules as four little-endian 64-bit words.
     Capacity: the largest DRAIN, 512 sub-tiles at FP22 = 1024 granules, 128 bursts.
     """
 
     head: NDArray[np.int64]
     data: NDArray[np.uint64]
-    count: NDArray[np.int64]
+    used: NDArray[np.int64]
 
 
 def make_outbox() -> Outbox:

@@ -261,7 +261,7 @@ def run(vc: Vectors, mem: Memory, out: Outbox, u: int, start: int, note: NDArray
                 t += cost[C_FILL] + cost[C_FILL_WORD] * count
             elif to_node:
                 error = send(
-                    wide, filled, out.head, out.data, out.count, mesh, u, descriptor[ad, BASE], count,
+                    wide, filled, out.head, out.data, out.used, mesh, u, descriptor[ad, BASE], count,
                     imem[at], note,
                 )  # fmt: skip
                 t += cost[C_DRAIN] + cost[C_DRAIN_WORD] * count
