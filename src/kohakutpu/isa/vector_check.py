@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
@@ -112,6 +113,12 @@ def check_envelopes(
     return VectorState(imem, descs, mode, vl)
 
 
+@lru_cache(maxsize=512)
+def _facts(machine: Machine, words: tuple[int, ...], pc: int, mode: int, vl: int | None) -> KernelFacts:
+    """A scan, remembered: the cores of a band run one program, and the bands of a loop often the same."""
+    return scan(machine, words, pc, mode=mode, vl=vl)
+
+
 def _run_kernels(
     machine: Machine,
     unit: Unit,
@@ -138,15 +145,23 @@ def _run_kernels(
         key = (version, pc, mode, vl)
         if key not in facts:
             top = int(np.flatnonzero(imem >= 0)[-1]) + 1 if (imem >= 0).any() else 0
-            name = f"{unit.name}, instruction {run} (RUN {pc})"
-            facts[key] = scan(machine, imem[:top].tolist(), pc, mode=mode, vl=vl, name=name)
+            words = tuple(imem[:top].tolist())
+            try:
+                facts[key] = _facts(machine, words, pc, mode, vl)
+            except EncodingRefusal:  # said again with the place: what is remembered belongs to no unit
+                scan(machine, words, pc, mode=mode, vl=vl, name=f"{unit.name}, instruction {run} (RUN {pc})")
+                raise
         groups.setdefault(key, []).append(run)
         mode, vl = facts[key].mode, facts[key].vl
     imem[rows[writes[done:], 1]] = rows[writes[done:], 3]
     for key, members in groups.items():
         at = np.array(members, np.int64)
+        found: dict[int, NDArray[np.int64]] = {}
         for use in facts[key].uses:
-            _check_use(machine, unit, use, walks.at(at, use.row["ad"]), at, rules)
+            ad = use.row["ad"]
+            if ad not in found:
+                found[ad] = walks.at(at, ad)
+            _check_use(machine, unit, use, found[ad], at, rules)
     return imem, mode, vl
 
 
