@@ -6,7 +6,7 @@ It decides evaluation order and what is a per-row scalar; it does not know regis
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Container, Iterable, Mapping
 from dataclasses import dataclass, field
 
 from kohakuaccel.diagnostics import Refusal, SourceLine
@@ -55,11 +55,15 @@ class Body:
 
     def needed(self, target: int) -> list[int]:
         """Node numbers that `target` depends on, itself included, in order; reductions are leaves."""
+        return self.needed_beyond((target,), ())
+
+    def needed_beyond(self, targets: Iterable[int], ready: Container[int]) -> list[int]:
+        """Node numbers that the targets depend on, in order; neither those that are ready nor what is behind them."""
         wanted: set[int] = set()
-        stack = [target]
+        stack = list(targets)
         while stack:
             n = stack.pop()
-            if n in wanted:
+            if n in wanted or n in ready:
                 continue
             wanted.add(n)
             if self.nodes[n].op not in (*LEAVES, "reduce"):

@@ -5,14 +5,14 @@ It decides L1 places and routine entries; what is computed comes from the band's
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
 from kohakutpu.layouts import WORD_BYTES, WORD_ELEMENTS, ceil_div
-from kohakutpu.lower.body import Node
+from kohakutpu.lower.body import LEAVES, Node
 from kohakutpu.lower.vector_code import FLAT, SEL_K, SEL_V, TREE, Evaluator, Operand, VectorCode
 from kohakutpu.lower.vector_stream import VectorStream, linear
 
@@ -25,9 +25,12 @@ CHUNK = 128  # elements of the longest vector
 class Routine:
     """Emits passes over chunks of one row. `place(operand)` is the L1 word of the row's part of an operand."""
 
-    def __init__(self, band: RowBand) -> None:
+    def __init__(self, band: RowBand, keep: bool = False) -> None:
         self.band = band
         self.levels = band.body.reduction_levels()
+        self._keep = keep
+        self._kept: dict[tuple[int, int], int] = {}
+        """(node, first column) -> the V register that holds a value for the passes still to come."""
         widest = max((list(self.levels.values()).count(lv) for lv in self.levels.values()), default=0)
         self.code = VectorCode(band.machine, band.source, fixed=widest)
         self.evaluator = Evaluator(self.code, band.body)
@@ -54,6 +57,38 @@ class Routine:
     def level(self, number: int) -> list[int]:
         return [n for n, lv in self.levels.items() if lv == number]
 
+    def targets(self, number: int) -> list[int]:
+        """Vector nodes that a pass is for: arguments of its reductions; the pass behind them stores the result."""
+        nodes = self.band.body.nodes
+        if number < self.reduction_passes:
+            return list(dict.fromkeys(nodes[n].args[0] for n in self.level(number)))
+        return [] if nodes[self.band.body.result].per_row else [self.band.body.result]
+
+    def _worth_keeping(self, number: int, ready: Mapping[int, int]) -> list[int]:
+        """Values of this pass that later passes would compute again: those a later one reads directly."""
+        body = self.band.body
+        if not self._keep:
+            return []
+        later = [t for k in range(number + 1, self.reduction_passes + 1) for t in self.targets(k)]
+        again = set(body.needed_beyond(later, ready))
+        here = {
+            n
+            for n in body.needed_beyond(self.targets(number), ready)
+            if n in again and not body.nodes[n].per_row and body.nodes[n].op not in LEAVES
+        }
+        outside = [m for m in again if m not in here and body.nodes[m].op not in (*LEAVES, "reduce")]
+        read = {a for m in outside for a in body.nodes[m].args} | set(later)
+        return sorted(here & read)
+
+    def _ready(self, first: int) -> dict[int, int]:
+        return {n: register for (n, at), register in self._kept.items() if at == first}
+
+    def release(self) -> None:
+        """The row is done: give back what was kept for it."""
+        for register in self._kept.values():
+            self.code.give(register)
+        self._kept.clear()
+
     def accumulate(self, number: int, places: Sequence[int], start: int, elements: int, fresh: bool) -> None:
         """One level's reductions over `elements` of the row beginning at column `start` of the L1 parts."""
         nodes = self.band.body.nodes
@@ -66,15 +101,18 @@ class Routine:
             direct = opening and count == padded
             # An accumulator takes the first chunk's value directly, unless that is an operand another reduction reads.
             targets = [nodes[n].args[0] for n in reductions]
+            ready = self._ready(first)
+            hold = self._worth_keeping(number, ready)
             into = {}
             if direct and len(set(targets)) == len(targets):
-                into = {t: self._top - k for k, t in enumerate(targets)}
+                into = {t: self._top - k for k, t in enumerate(targets) if t not in hold and t not in ready}
             at = (start + first) // WORD_ELEMENTS
 
             def word(node: Node, at: int = at) -> int:
                 return places[node.args[0]] + at
 
-            found = self.evaluator.vectors(list(dict.fromkeys(targets)), word, into)
+            found = self.evaluator.vectors(list(dict.fromkeys(targets)), word, into, ready, hold)
+            self._kept.update({(n, first): found[n] for n in hold})
             if opening and not direct:
                 for k, n in enumerate(reductions):
                     self.evaluator.reduction_start(nodes[n].text, self._top - k)
@@ -86,7 +124,8 @@ class Routine:
                     self.code.move(self._top - k, Operand(SEL_V, value))
                 elif not opening:
                     self.evaluator.combine(nodes[n].text, self._top - k, value)
-            for register in set(found.values()) - {self._top - k for k in range(len(reductions))}:
+            stay = {self._top - k for k in range(len(reductions))} | set(self._kept.values())
+            for register in set(found.values()) - stay:
                 self.code.give(register)
 
     def finish(self, number: int) -> None:
@@ -125,19 +164,23 @@ class Routine:
                 register = code.take()
                 code.move(register, self.evaluator.operand(body.result, {}))
             else:
-                register = self.evaluator.vectors([body.result], word, {})[body.result]
+                register = self.evaluator.vectors([body.result], word, {}, self._ready(first))[body.result]
             if count != padded:
                 clean = code.take()
                 code.move(clean, zero)
                 code.set_vl(count)
                 code.move(clean, Operand(SEL_V, register))
                 code.set_vl(padded)
-                code.give(register)
+                self._give(register)
                 register = clean
             elif body.nodes[body.result].op in ("input", "shared"):
                 code.move(register, Operand(SEL_V, register))
             code.store(register, out + at)
-            code.give(register)
+            self._give(register)
+
+    def _give(self, register: int) -> None:
+        if register not in self._kept.values():
+            self.code.give(register)
 
     def store_scalar(self, out: int) -> None:
         """The per-row result in element 0 of one word, zeros behind it."""
@@ -168,12 +211,15 @@ class Routine:
 
 
 class Resident:
-    """Rows that fit L1: `rows` rows per RUN, each filled once; the last rows of a share go one by one."""
+    """Rows that fit L1: `rows` rows per RUN, each filled once; the last rows of a share go one by one.
 
-    def __init__(self, band: RowBand, rows: int) -> None:
+    keep: values that several passes need stay in V registers from one to the next.
+    """
+
+    def __init__(self, band: RowBand, rows: int, keep: bool) -> None:
         self.band = band
         self.rows = rows
-        self._routine = Routine(band)
+        self._routine = Routine(band, keep)
         self.code = self._routine.code
         moving = [n for n in range(len(band.inputs)) if n not in band.shared]
         self._moving = moving
@@ -221,6 +267,7 @@ class Resident:
             routine.store_scalar(self._out + r * band.out_words)
         else:
             routine.store(places, self._out + r * band.out_words, 0, cols)
+        routine.release()
 
     def describe(self) -> str:
         return f"{self.rows} rows per RUN, resident in L1 for every pass"

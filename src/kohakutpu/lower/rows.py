@@ -163,7 +163,7 @@ class RowBand:
                 p.walk_max // words,
             )
             while rows >= 1:
-                plan = Resident(self, rows)
+                plan = self._resident(rows)
                 if len(plan.code.words) <= p.imem:
                     return plan
                 rows = rows - 1 if rows <= 4 else rows * 3 // 4
@@ -177,6 +177,13 @@ class RowBand:
         plan = Pieces(self, 8)
         plan.code.check_size()
         return plan
+
+    def _resident(self, rows: int) -> Resident:
+        """Code for `rows` resident rows, values kept in registers from pass to pass if there are enough of them."""
+        try:
+            return Resident(self, rows, keep=True)
+        except Refusal:
+            return Resident(self, rows, keep=False)
 
     def deal(self) -> list[tuple[Unit, int, int]]:
         """(core, first row, rows): contiguous shares."""

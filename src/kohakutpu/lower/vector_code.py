@@ -6,7 +6,7 @@ rows are dealt. Every routine leaves the core in mode FLAT.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -271,19 +271,29 @@ class Evaluator:
             return Operand(SEL_S, self.row_scalars[n])
         return Operand(SEL_V, registers[n])
 
-    def vectors(self, targets: Sequence[int], word_of: Callable[[Node], int], into: dict[int, int]) -> dict[int, int]:
-        """Evaluate vector nodes; returns target -> register. `into` asks for a target in a given register.
+    def vectors(
+        self,
+        targets: Sequence[int],
+        word_of: Callable[[Node], int],
+        into: dict[int, int],
+        ready: Mapping[int, int] | None = None,
+        hold: Collection[int] = (),
+    ) -> dict[int, int]:
+        """Evaluate vector nodes; returns node -> register of the targets and of the held nodes.
 
-        The caller gives back registers that are not its own.
+        into: a target wanted in a given register. ready: nodes whose values are in registers already, which stay there.
+        hold: nodes on the way whose registers are kept too. The caller gives back registers that are not its own.
         """
         code, nodes = self.code, self.body.nodes
-        order = sorted({n for t in targets for n in self.body.needed(t) if not nodes[n].per_row})
+        ready = ready or {}
+        wanted = {*targets, *hold}
+        order = [n for n in self.body.needed_beyond(targets, ready) if not nodes[n].per_row]
         last: dict[int, int] = {}
         for n in order:
             if nodes[n].op not in ("input", "shared"):
                 for a in nodes[n].args:
                     last[a] = n
-        registers: dict[int, int] = {}
+        registers: dict[int, int] = dict(ready)
         for n in order:
             node = nodes[n]
             if node.op in ("input", "shared"):
@@ -292,11 +302,13 @@ class Evaluator:
                 continue
             args = [self.operand(a, registers) for a in node.args]
             for a in set(node.args):
-                if not nodes[a].per_row and last[a] == n and a not in targets and registers[a] not in into.values():
+                if nodes[a].per_row or a in ready or a in wanted:
+                    continue
+                if last[a] == n and registers[a] not in into.values():
                     code.give(registers[a])
             registers[n] = into[n] if n in into else code.take()
             code.operation(node.op, registers[n], args)
-        return {t: registers[t] for t in targets}
+        return {t: registers[t] for t in wanted if t in registers}
 
     def compute_scalar(self, n: int) -> None:
         """Compute a per-row node into its S register (the same one for every row)."""
