@@ -181,7 +181,8 @@ _JOIN: dict[int, Kernel] = {2: join2, 3: join3, 4: join4}
 # what the tensor level calls
 
 
-def _tensor(x: Any, where: str) -> Tensor:
+def as_operand(x: Any, where: str) -> Tensor:
+    """x as a tensor. Refused: one without elements."""
     from kohakutpu.tensor import as_tensor
 
     value = as_tensor(x, where=where)
@@ -214,7 +215,7 @@ def _flat(x: Tensor) -> Tensor:
 
 def concat(values: Sequence[Any], axis: int = 0) -> Tensor:
     """Tensors one behind another along an axis. Refused: none, shapes that differ elsewhere, empty ones."""
-    given = [_tensor(v, "concat") for v in values]
+    given = [as_operand(v, "concat") for v in values]
     if not given:
         raise Refusal("a concatenation has at least one tensor", where="concat")
     chosen = _axis(axis, given[0].ndim, "concat")
@@ -239,7 +240,7 @@ def concat(values: Sequence[Any], axis: int = 0) -> Tensor:
 
 def slice(x: Any, axis: int = 0, start: int | None = None, stop: int | None = None, step: int = 1) -> Tensor:
     """x[..., start:stop:step, ...] along one axis, as Python counts. Refused: no element left, a step of 0."""
-    value = _tensor(x, "slice")
+    value = as_operand(x, "slice")
     chosen = _axis(axis, value.ndim, "slice")
     if step == 0:
         raise Refusal("a slice steps forwards or backwards", where="slice", got="step 0")
@@ -259,7 +260,7 @@ def slice(x: Any, axis: int = 0, start: int | None = None, stop: int | None = No
 def gather(x: Any, indices: ArrayLike, axis: int = 0) -> Tensor:
     """numpy's take: x[..., indices, ...], the axis replaced by the axes of `indices`, whole numbers that the host knows
     (negative ones count from the end). Refused: numbers outside the axis, no index."""
-    value = _tensor(x, "gather")
+    value = as_operand(x, "gather")
     chosen = _axis(axis, value.ndim, "gather")
     index = np.asarray(indices)
     _chosen(index.size, "gather", f"{index.size} indices")
@@ -310,7 +311,7 @@ def tile(x: Any, times: int, axis: int = 0) -> Tensor:
 
 
 def _stretched(x: Any, times: int, axis: int, where: str) -> tuple[Tensor, int]:
-    value = _tensor(x, where)
+    value = as_operand(x, where)
     if not isinstance(times, int) or isinstance(times, bool) or times < 1:
         raise Refusal("an axis is repeated a whole number of times, at least once", where=where, got=repr(times))
     return value, _axis(axis, value.ndim, where)
@@ -318,7 +319,7 @@ def _stretched(x: Any, times: int, axis: int, where: str) -> tuple[Tensor, int]:
 
 def expand(x: Any, shape: Sequence[int]) -> Tensor:
     """x stretched to a shape by numpy's broadcasting, one copy per run of stretched axes."""
-    value, wanted = _tensor(x, "expand"), tuple(int(n) for n in shape)
+    value, wanted = as_operand(x, "expand"), tuple(int(n) for n in shape)
     if shapes.broadcast(value.shape, wanted, "expand") != wanted:
         raise Refusal("a tensor stretches to a larger shape", where="expand", got=value.shape, limit=wanted)
     value = value.reshape((*(1,) * (len(wanted) - value.ndim), *value.shape))
@@ -338,7 +339,7 @@ def expand(x: Any, shape: Sequence[int]) -> Tensor:
 def permute(x: Any, axes: Sequence[int]) -> Tensor:
     """numpy's transpose. Axes of length 1 and axes that stay together cost nothing; nothing moves where the order of
     elements stays."""
-    value = _tensor(x, "permute")
+    value = as_operand(x, "permute")
     order = tuple(a + value.ndim if a < 0 else a for a in axes)
     if sorted(order) != list(range(value.ndim)):
         raise Refusal(

@@ -16,13 +16,6 @@ LARGEST = 65504.0
 
 
 @kernel
-def row_sumsq(x=L.In(..., M, N), y=L.Out(..., M)):
-    """Sum of squares of each row."""
-    for r in grid(x.rows()):
-        y[r] <<= L.row_sumsq(x[r])
-
-
-@kernel
 def col_sum(x=L.In(..., M, N), y=L.Out(..., N)):
     """Sum of each column."""
     for c in grid(x.T.rows()):
