@@ -172,6 +172,32 @@ def _language() -> list[Case]:
     cases += [Case(c.triangular, ((20, 160), (12, 160))), Case(c.grouped, ((2, 4, 10, 40), (2, 2, 20, 40)))]
     cases += [Case(c.masked_rows, ((3, 6, 20), (3, 20)), m) for m in ("ship_3x2", "mini")]
     cases += [Case(c.running, ((300,), (300,)))]
+    cases += [Case(c.split_k, ((2, 20, 300), (40, 300), (40,)), m) for m in ("ship_3x2", "singlemesh_2x2")]
+    cases += [Case(c.nested, s) for s in [((20, 100), (30, 100)), ((100, 40), (70, 40))]]
+    return cases
+
+
+def with_mask(rng: np.random.Generator, shape: tuple[int, ...]) -> Half:
+    """Matrices are masks of 0 and 1, everything else normal."""
+    return rng.integers(0, 2, shape).astype(np.float16) if len(shape) == 2 else normal(rng, shape)
+
+
+def _library() -> list[Case]:
+    k = kernels
+    x, w, o = (2, 13, 70), (29, 70), (2, 13, 29)
+    cases = [Case(k.linear, (x, w, (29,)), m, knobs={"activation": "gelu"}) for m in ("ship_3x2", "mini")]
+    cases += [Case(k.linear, (x, w, (29,), o, o), knobs={"activation": "sigmoid"})]
+    cases += [Case(k.mlp, ((9, 33), (50, 33), (21, 50), (50,), (21,), (9, 21)))]
+    cases += [Case(k.swiglu, ((2, 9, 33), (50, 33), (50, 33), (33, 50), (2, 9, 33)), m) for m in ("ship_3x2", "mini")]
+    q, kv, one = (1, 4, 37, 40), (1, 2, 70, 40), (1, 1, 128, 64)
+    cases += [Case(k.flash_attention, (q, kv, kv), m) for m in ("ship_3x2", "singlemesh_2x2")]
+    cases += [Case(k.flash_attention, (one, one, one), knobs={"causal": True, "qblock": b}) for b in (0, 48)]
+    cases += [Case(k.flash_attention, (q, kv, kv, (1, 70), (1, 4, 37, 70)), draw=with_mask, knobs={"causal": True})]
+    cases += [Case(k.online_attention, (q, kv, kv))]
+    cases += [Case(f, (s,)) for f in (k.log_softmax, k.row_sumsq, k.row_mean_square) for s in ((5, 17), (2, 9000))]
+    cases += [Case(k.softmax, ((7, 100),), knobs={"scale": 0.125})]
+    cases += [Case(k.grouped_norm, ((2, 3, 70), (2, 6, 35), (6,), (6,)), knobs={"activation": "silu"})]
+    cases += [Case(k.rotate, ((2, 9, 2, n), (9, n), (9, n))) for n in (5, 32)]
     return cases
 
 
@@ -180,4 +206,4 @@ def plan_of(case: Case) -> Plan:
     return case.kernel._plan(load(case.machine), list(case.shapes), (None,) * len(case.shapes), case.knobs)
 
 
-CORPUS = [*_products(), *_elementwise(), *_rows(), *_language()]
+CORPUS = [*_products(), *_elementwise(), *_rows(), *_language(), *_library()]

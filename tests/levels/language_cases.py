@@ -119,3 +119,24 @@ def running(x=L.In(...), y=L.In(...), z=L.Out(...)):
             top[e] <<= L.maximum(top[e] * 0.5, y[e])
     with units(x.parts()) as e:
         z[e] <<= top[e] - x[e]
+
+
+@kernel
+def split_k(a=L.In(..., M, K), b=L.In(N, K), v=L.In(N), c=L.Out(..., M, N), *, gm=2, gn=4, nk=1, split=3):
+    """K in parts that run as instances of their own; their sums are added by an emitted band."""
+    for i, j in grid(a.tiles(gm), b.tiles(gn)):
+        acc = L.tile(gm, gn, nk, split)
+        for k in sweep(a.chunks32(nk)):
+            acc += a[i, k] @ b[j, k]
+        c[i, j] <<= acc + v[j]
+
+
+@kernel
+def nested(a=L.In(M, K), b=L.In(N, K), c=L.Out(M, N), *, gm=4, gn=4, nk=1, part=64):
+    """A tiling inside a tile: a view of the accumulator."""
+    with units(a.tiles(gm), b.tiles(gn)) as (i, j):
+        acc = L.tile(gm, gn, nk)
+        for k in sweep(a.chunks32(nk)):
+            acc += a[i, k] @ b[j, k]
+        with units(acc.parts(part)) as e:
+            c[i, j] <<= L.maximum(acc[e], 0)

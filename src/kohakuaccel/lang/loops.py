@@ -45,11 +45,12 @@ class _Instances:
     def _open(self) -> Any:
         active = recorder("a stage")
         source = user_line()
-        if active.stages:
+        if active.stages and not all(t.port.inside_tile for t in self._tilings):
             raise Refusal(
-                "a tiling inside a tile is not available in this version",
+                "a tiling inside a tile is a view of that tile, not of a tensor in memory",
                 where="stage",
-                hint="close the outer stage first",
+                got=" x ".join(str(t) for t in self._tilings),
+                hint="tile the accumulator (acc.parts(n)), or close the outer stage first",
                 source=source,
             )
         axes = tuple(Index(active.fresh(_STEMS[n % 4]), t, source) for n, t in enumerate(self._tilings))

@@ -40,6 +40,8 @@ class Port(Value):
     """A tensor of a kernel. shape: dims or integers, optionally led by `...`; direction: in, out, temp or table."""
 
     direction: Literal["in", "out", "temp", "table"] = "in"
+    inside_tile = False
+    """Whether this stands for a tile that the enclosing stage holds, and not for a tensor in memory."""
 
     def __init__(self, *shape: Axis | EllipsisType) -> None:
         leading = bool(shape) and shape[0] is Ellipsis

@@ -68,6 +68,8 @@ class ElementwiseBand:
     resident: int = -1
     """The operand whose tile n a cluster put into core n's L1 at word 0, or -1."""
     note: str = ""
+    shifts: tuple[int, ...] = ()
+    """Per operand, which matrix of its buffer is the result's first: partial sums lie behind one another."""
 
     @property
     def engine(self) -> str:
@@ -102,7 +104,7 @@ class ElementwiseBand:
 
     def pieces(self, batch: int) -> list[Piece]:
         """The layout's data words cut into work items of at most `batch` words, holes skipped."""
-        if isinstance(self.layout, DrainedTiles) and (any(self.patterns) or self.tiles is not None):
+        if isinstance(self.layout, DrainedTiles) and (any(self.patterns) or any(self.shifts) or self.tiles is not None):
             return self._tile_pieces(self.layout, batch)
         runs = self.layout.runs
         found: list[tuple[int, Dims, Ints]] = []
@@ -152,7 +154,8 @@ class ElementwiseBand:
                     walks.append(Walk(((1, 1),), np.broadcast_to(g * gn + h, (len(tiles), len(mine))).reshape(-1)))
                     continue
                 if pattern is None:
-                    offsets = home[:, None] + (g * gn + h) * WORD_BYTES
+                    shift = self.shifts[n] if n < len(self.shifts) else 0
+                    offsets = home[:, None] + layout.tile_offset(shift, 0, 0) + (g * gn + h) * WORD_BYTES
                     walks.append(Walk(linear(words), offsets.reshape(-1)))
                     continue
                 tile = tiles[:, 2 if pattern.axis == "col" else 1]
@@ -253,10 +256,11 @@ class ElementwiseBand:
         out = self.layout
         shape = (out.batch, out.rows, out.cols)
         operands = []
-        for n, pattern in zip(self.inputs, self.patterns or (None,) * len(self.inputs)):
+        none = (None,) * len(self.inputs)
+        for n, pattern, shift in zip(self.inputs, self.patterns or none, self.shifts or (0,) * len(self.inputs)):
             value = values[n].astype(np.float64)
             if pattern is None:
-                value = value.reshape(shape)
+                value = value.reshape(-1, *shape[1:])[shift : shift + out.batch]
             elif pattern.axis == "col":
                 value = value.reshape(pattern.batch, 1, pattern.length)
             else:

@@ -94,7 +94,12 @@ def _iterations(work: Work, node: LoopNode, env: Env) -> int:
 
 
 def _stage(work: Work, node: StageNode, env: Env) -> None:
-    stores = [n for n in node.body if isinstance(n, StoreNode)]
+    stores = [
+        inner
+        for n in node.body
+        for inner in (n.body if isinstance(n, StageNode) else (n,))
+        if isinstance(inner, StoreNode)
+    ]
     if not stores:
         raise Refusal(
             "a stage that stores nothing does no work",

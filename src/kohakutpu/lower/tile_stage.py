@@ -6,7 +6,8 @@ what is not that form.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from itertools import pairwise
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,19 +17,17 @@ from kohakuaccel.lang.dims import DimExpr
 from kohakuaccel.lang.indices import Index, evaluate
 from kohakuaccel.lang.ports import Tiling
 from kohakuaccel.lang.trace import LoopNode, StageNode, StatementNode, StoreNode
-from kohakuaccel.lang.values import Contraction, Value, View
+from kohakuaccel.lang.values import Contraction, View
 from kohakutpu.lang.memory import Region
 from kohakutpu.lang.tiles import Tile
-from kohakutpu.layouts import KBLOCK, DrainedTiles, OperandPack, TilePattern
+from kohakutpu.layouts import KBLOCK, DrainedTiles, OperandPack
 from kohakutpu.lower import tiling
-from kohakutpu.lower.body import Builder
 from kohakutpu.lower.contraction import ContractionBand, Term
-from kohakutpu.lower.elementwise import ElementwiseBand
+from kohakutpu.lower.epilogue import Epilogue
 from kohakutpu.lower.instances import enumerate_instances, ports_of
 from kohakutpu.lower.work import Env, Work
 
 Ints = NDArray[np.int64]
-LEAST_BATCH = 16  # L1 words per operand below which an epilogue from L1 is not worth its instructions
 
 
 @dataclass(slots=True)
@@ -56,7 +55,7 @@ class TileStage:
         self.row, self.col = tiled
         self.gm, self.gn = (a.over.size for a in tiled if isinstance(a.over, Tiling))
         self.tiles, self.sums = self._statements()
-        self.stores = [s for s in node.body if isinstance(s, StoreNode)]
+        self.stores, self.part_sizes = self._stores()
         used = [s.target.port for s in self.stores]
         used += [v.port for group in self.sums.values() for s in group for v in (s.product.a, s.product.b)]
         used += [p for s in self.stores for p in ports_of(s.value)]
@@ -106,6 +105,25 @@ class TileStage:
                     current = tile
         return tiles, sums
 
+    def _stores(self) -> tuple[list[StoreNode], dict[int, int]]:
+        """The stage's stores, those of tilings inside the tile included, and their part sizes in elements."""
+        found: list[StoreNode] = []
+        sizes: dict[int, int] = {}
+        for s in self.node.body:
+            for store in s.body if isinstance(s, StageNode) else (s,):
+                if isinstance(store, StoreNode):
+                    found.append(store)
+                    over = s.axes[0].over if isinstance(s, StageNode) else None
+                    sizes[id(store)] = over.size if isinstance(over, Tiling) else 0
+                elif isinstance(s, StageNode):
+                    raise Unsupported(
+                        "a tiling inside a tile holds stores",
+                        where=store.text if isinstance(store, StatementNode) else type(store).__name__,
+                        hint="accumulate outside of it",
+                        source=store.source,
+                    )
+        return found, sizes
+
     @staticmethod
     def _interleaved(node: StatementNode) -> Refusal:
         return Refusal(
@@ -137,6 +155,7 @@ class TileStage:
     def lower(self) -> None:
         """Append this stage's bands to the work."""
         first = self.stores[0]
+        epilogue = Epilogue(self)
         layout, at = self._place(first)
         for store in self.stores[1:]:
             other, where = self._place(store)
@@ -148,8 +167,9 @@ class TileStage:
                     source=store.source,
                 )
         single = len(self.tiles) == 1 and len(self.stores) == 1 and first.value is self.tiles[0]
+        single = single and self.tiles[0].split == 1
         finished: dict[int, int] = {}
-        staged = "" if single else self._why_staged(layout, at)
+        staged = "" if single else epilogue.why_staged(layout, at)
         nodes = () if single or staged else self.work.machine.units_of("VC", mesh=0)[: len(at)]
         if staged and not self.work.relax:
             raise Refusal(
@@ -167,16 +187,50 @@ class TileStage:
                 out = self.work.write(tensor, layout, first.source)
             else:
                 shape = self.work.tensor(first.target.port, first.source).shape
-                out = self.work.temporary(tile.name, shape, layout, "l1" if nodes else "temp")
+                parts = replace(layout, batch=layout.batch * tile.split)
+                held = shape if tile.split == 1 else (tile.split, *shape)
+                out = self.work.temporary(tile.name, held, parts, "l1" if nodes else "temp")
             why = f"2*gm*gn/(gm+gn) = {2 * self.gm * self.gn / (self.gm + self.gn):.2f} MACs per operand byte"
             line = self.sums[id(tile)][0].source
+            spread, places, terms = self._split(tile, layout, at, terms)
             self.work.stage(
-                ContractionBand(self.work.machine, out, layout, at, terms, self.gm, self.gn, tile.nk, why, line, nodes)
+                ContractionBand(
+                    self.work.machine, out, spread, places, terms, self.gm, self.gn, tile.nk, why, line, nodes
+                )
             )
             finished[id(tile)] = out
         if not single:
             for store in self.stores:
-                self._epilogue(store, layout, at, finished, staged)
+                epilogue.store(store, layout, at, finished, staged)
+
+    def _split(
+        self, tile: Tile, layout: DrainedTiles, at: Ints, terms: tuple[Term, ...]
+    ) -> tuple[DrainedTiles, Ints, tuple[Term, ...]]:
+        """Instances of a tile whose K is cut into parts: each part is one more, its sums go to their own matrices."""
+        parts = tile.split
+        if parts == 1:
+            return layout, at, terms
+        if len(terms) != 1 or int(terms[0].count.min()) < parts:
+            raise Refusal(
+                "K is split over the chunks of one sweep",
+                where=f"{tile}",
+                got=f"{parts} parts of {len(terms)} sweeps, {int(terms[0].count.min())} chunks",
+                limit="at least one chunk per part",
+                hint="use a smaller split",
+                source=tile.source,
+            )
+        (term,) = terms
+        cuts = [term.count * part // parts for part in range(parts + 1)]
+        places = [np.stack([at[:, 0] + part * layout.batch, at[:, 1], at[:, 2]], axis=1) for part in range(parts)]
+        whole = replace(
+            term,
+            a_at=np.tile(term.a_at, (parts, 1)),
+            b_at=np.tile(term.b_at, (parts, 1)),
+            first=np.concatenate([term.first + low for low in cuts[:-1]]),
+            b_first=np.concatenate([term.b_first + low for low in cuts[:-1]]),
+            count=np.concatenate([high - low for low, high in pairwise(cuts)]),
+        )
+        return replace(layout, batch=layout.batch * parts), np.concatenate(places), (whole,)
 
     def _place(self, store: StoreNode) -> tuple[DrainedTiles, Ints]:
         """The target's byte order, and int64[n, 3] of (matrix, tile row, tile column) per instance."""
@@ -344,118 +398,4 @@ class TileStage:
             limit=f"{view.port.name}[{axis}, {s.loop.index}]",
             hint="acc += a[i, k] @ b[j, k], where b is stored [N][K]",
             source=s.source,
-        )
-
-    # the epilogue
-
-    def _why_staged(self, layout: DrainedTiles, at: Ints) -> str:
-        """Why the epilogue's accumulator goes through memory; empty when it can be drained into a core's L1."""
-        p = self.work.machine.params
-        cores = len(self.work.machine.units_of("VC", mesh=0))
-        words = layout.gm * layout.gn
-        if len(self.tiles) != 1 or len(self.stores) != 1:
-            return f"{len(self.tiles)} accumulators and {len(self.stores)} stores meet in one epilogue"
-        if len(at) > cores:
-            return f"{len(at)} tiles, but one per vector core fits: {cores}"
-        operands = len({id(q) for q in ports_of(self.stores[0].value)})
-        least = min(words, LEAST_BATCH)
-        if words + (operands + 1) * least > p.vl1:
-            return f"a tile of {words} words and {operands} operands do not fit a vector core's {p.vl1} L1 words"
-        return ""
-
-    def _epilogue(
-        self, store: StoreNode, layout: DrainedTiles, at: Ints, finished: dict[int, int], staged: str
-    ) -> None:
-        """An elementwise band over the tiles: accumulators, full-shape operands, per-row and per-column vectors."""
-        buffers: list[int] = []
-        patterns: list[TilePattern | None] = []
-        names: list[str] = []
-
-        def leaf(v: Value) -> tuple[int, str]:
-            if isinstance(v, Tile):
-                if id(v) not in finished:
-                    raise Refusal(
-                        "an accumulator is used in the stage that opened it",
-                        where=str(v),
-                        hint="store it and read the stored tensor",
-                        source=store.source,
-                    )
-                buffer, pattern = finished[id(v)], None
-            else:
-                buffer, pattern = self._epilogue_operand(v, store, layout, at)
-            for n, (b, p) in enumerate(zip(buffers, patterns)):
-                if (b, p) == (buffer, pattern):
-                    return n, "input"
-            buffers.append(buffer)
-            patterns.append(pattern)
-            names.append(str(v))
-            return len(buffers) - 1, "input"
-
-        body = Builder(self.work.binding.sizes, leaf, None).build(store.value)
-        out = self.work.write(self.work.tensor(store.target.port, store.source), layout, store.source)
-        down, across = layout.grid
-        whole = len(at) == layout.batch * down * across
-        resident = -1
-        if not staged and finished:
-            resident = buffers.index(next(iter(finished.values()))) if set(buffers) & set(finished.values()) else -1
-        note = (
-            f"accumulator staged through memory: {staged}"
-            if staged
-            else "accumulator taken from L1, where its cluster drained it"
-        )
-        self.work.stage(
-            ElementwiseBand(
-                self.work.machine,
-                tuple(buffers),
-                out,
-                layout,
-                body,
-                tuple(names),
-                0,
-                store.source,
-                tuple(patterns),
-                None if whole and resident < 0 else at,
-                resident,
-                note if finished else "",
-            )
-        )
-
-    def _epilogue_operand(
-        self, v: Value, store: StoreNode, layout: DrainedTiles, at: Ints
-    ) -> tuple[int, TilePattern | None]:
-        if not isinstance(v, View):
-            raise Refusal(
-                "an epilogue's operand is indexed by the tile",
-                where=str(v),
-                hint="bias[j] for one value per column, scale[i] for one per row, other[i, j] for the output's shape",
-                source=store.source,
-            )
-        tensor = self.work.tensor(v.port, v.source)
-        known, batch = self.instances.known, self.instances.batch
-        numbers = [np.broadcast_to(np.asarray(evaluate(i, known), np.int64), batch.shape) for i in v.index]
-        if (
-            len(v.port.axes) >= 2
-            and len(v.index) == len(v.port.axes)
-            and tensor.shape[-2:] == (layout.rows, layout.cols)
-        ):
-            lead = self.work.lead_position(tensor, v.index[:-2], known, batch, v.source)
-            if np.array_equal(np.stack([lead, *numbers[-2:]], axis=1), at):
-                matrices = int(np.prod(tensor.shape[:-2], dtype=np.int64)) if len(tensor.shape) > 2 else 1
-                if matrices == layout.batch:
-                    return self.work.read(tensor, layout, v.source), None
-        if len(v.port.axes) == 1 and len(v.index) == 1:
-            for axis, groups, length in (("row", self.gm, layout.rows), ("col", self.gn, layout.cols)):
-                index = self.row if axis == "row" else self.col
-                if v.index[0] is index and tensor.shape[-1:] == (length,):
-                    vectors = int(np.prod(tensor.shape[:-1], dtype=np.int64))
-                    if vectors in (1, layout.batch):
-                        pattern = TilePattern(length, groups, axis, vectors)
-                        return self.work.read(tensor, pattern, v.source), pattern
-        raise Refusal(
-            "an epilogue's operand has the output's shape, or one value per row or column",
-            where=str(v),
-            got=tensor.shape,
-            limit=f"{layout.rows} x {layout.cols}, {layout.rows} or {layout.cols}",
-            hint="bias[j] for one value per column, scale[i] for one per row, other[i, j] for the output's shape",
-            source=v.source,
         )
