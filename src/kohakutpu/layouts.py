@@ -6,6 +6,7 @@ it does not know addresses, units or why a kernel wants it. Sources: datasheet 3
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 import numpy as np
@@ -60,7 +61,7 @@ class RowMajor:
     def of_shape(shape: tuple[int, ...]) -> RowMajor:
         """Last axis as columns, the others folded into rows; a scalar is 1 x 1."""
         cols = shape[-1] if shape else 1
-        rows = int(np.prod(shape[:-1], dtype=np.int64)) if len(shape) > 1 else 1
+        rows = math.prod(shape[:-1]) if len(shape) > 1 else 1
         return RowMajor.of(rows, cols)
 
     @property

@@ -6,6 +6,7 @@ it: of the output's shape, one value per row or column, or the partial sums of a
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -130,14 +131,14 @@ class Epilogue:
         ):
             lead = self.stage.work.lead_position(tensor, v.index[:-2], known, batch, v.source)
             if np.array_equal(np.stack([lead, *numbers[-2:]], axis=1), at):
-                matrices = int(np.prod(tensor.shape[:-2], dtype=np.int64)) if len(tensor.shape) > 2 else 1
+                matrices = math.prod(tensor.shape[:-2]) if len(tensor.shape) > 2 else 1
                 if matrices == layout.batch:
                     return self.stage.work.read(tensor, layout, v.source), None
         if len(v.port.axes) == 1 and len(v.index) == 1:
             for axis, groups, length in (("row", self.stage.gm, layout.rows), ("col", self.stage.gn, layout.cols)):
                 index = self.stage.row if axis == "row" else self.stage.col
                 if v.index[0] is index and tensor.shape[-1:] == (length,):
-                    vectors = int(np.prod(tensor.shape[:-1], dtype=np.int64))
+                    vectors = math.prod(tensor.shape[:-1])
                     if vectors in (1, layout.batch):
                         pattern = TilePattern(length, groups, axis, vectors)
                         return self.stage.work.read(tensor, pattern, v.source), pattern

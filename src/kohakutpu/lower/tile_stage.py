@@ -6,6 +6,7 @@ what is not that form.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, replace
 from itertools import pairwise
 
@@ -245,7 +246,7 @@ class TileStage:
                 source=store.source,
             )
         rows, cols = tensor.shape[-2:]
-        batch = int(np.prod(tensor.shape[:-2], dtype=np.int64)) if len(tensor.shape) > 2 else 1
+        batch = math.prod(tensor.shape[:-2]) if len(tensor.shape) > 2 else 1
         layout = DrainedTiles(rows, cols, self.gm, self.gn, batch)
         known, count = self.instances.known, self.instances.batch
         lead = self.work.lead_position(tensor, target.index[:-2], known, count, store.source)

@@ -6,6 +6,7 @@ the one it is in. It does not know how bands compute.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -53,7 +54,7 @@ class Tensor:
     @property
     def size(self) -> int:
         """Elements."""
-        return int(np.prod(self.shape, dtype=np.int64))
+        return math.prod(self.shape)
 
 
 class Work:
@@ -76,7 +77,7 @@ class Work:
         for port in (*trace.ports, *trace.internal):
             lead = binding.batch if port.batched else ()
             shape = (*lead, *(self.extent(a) for a in port.axes))
-            matrices = int(np.prod(shape[:-2], dtype=np.int64)) if len(shape) > 2 else 1
+            matrices = math.prod(shape[:-2]) if len(shape) > 2 else 1
             made = Tensor(port, shape, lead, matrices=matrices)
             self.tensors.append(made)
             self._by_port[id(port)] = made
@@ -88,7 +89,7 @@ class Work:
     @property
     def batch(self) -> int:
         """Elements of the implicit batch."""
-        return int(np.prod(self.binding.batch, dtype=np.int64)) if self.binding.batch else 1
+        return math.prod(self.binding.batch) if self.binding.batch else 1
 
     def tensor(self, port: Port, source: SourceLine) -> Tensor:
         """The tensor behind a handle; a handle of another kernel is refused."""
