@@ -1,10 +1,12 @@
 """The kernel library: what the tensor level calls. Every kernel is written in the kernel language.
 
 `elementwise` maps one expression over any rank, `rows` reduces along the last axis, `norms` over groups of channels,
-`products` contracts, `linear` and `mlp` contract with epilogues, `attention` and `rope` are what their names say.
+`products` contracts, `linear` and `mlp` contract with epilogues, `movement` copies, `reductions` go over columns and
+everything, `attention`, `convolution` and `rope` are what their names say.
 """
 
-from kohakutpu.kernels.attention import flash_attention, online_attention
+from kohakutpu.kernels.attention import flash_attention, merge_heads, online_attention, split_heads
+from kohakutpu.kernels.convolution import conv2d, conv2d_taps
 from kohakutpu.kernels.elementwise import (
     abs,
     add,
@@ -35,8 +37,19 @@ from kohakutpu.kernels.elementwise import (
 )
 from kohakutpu.kernels.linear import linear
 from kohakutpu.kernels.mlp import gated_mlp, geglu, mlp, swiglu
+from kohakutpu.kernels.movement import concat, expand, gather, permute, repeat, slice, tile
 from kohakutpu.kernels.norms import group_norm, grouped_norm
 from kohakutpu.kernels.products import batched_matmul, matmul
+from kohakutpu.kernels.reductions import (
+    col_max,
+    col_mean,
+    col_min,
+    col_sum,
+    full_max,
+    full_mean,
+    full_min,
+    full_sum,
+)
 from kohakutpu.kernels.rope import rope, rope_tables, rotate
 from kohakutpu.kernels.rows import (
     add_row,
@@ -62,12 +75,25 @@ __all__ = [
     "add_scalar",
     "affine",
     "batched_matmul",
+    "col_max",
+    "col_mean",
+    "col_min",
+    "col_sum",
+    "concat",
+    "conv2d",
+    "conv2d_taps",
     "div",
     "div_row",
     "exp",
     "exp2",
+    "expand",
     "flash_attention",
+    "full_max",
+    "full_mean",
+    "full_min",
+    "full_sum",
     "gated_mlp",
+    "gather",
     "geglu",
     "gelu",
     "group_norm",
@@ -80,6 +106,7 @@ __all__ = [
     "matmul",
     "maximum",
     "maximum_scalar",
+    "merge_heads",
     "minimum",
     "minimum_scalar",
     "mlp",
@@ -88,9 +115,11 @@ __all__ = [
     "mul_scalar",
     "neg",
     "online_attention",
+    "permute",
     "rdiv_scalar",
     "recip",
     "relu",
+    "repeat",
     "rmsnorm",
     "rope",
     "rope_tables",
@@ -105,9 +134,12 @@ __all__ = [
     "rsub_scalar",
     "sigmoid",
     "silu",
+    "slice",
     "softmax",
+    "split_heads",
     "sqrt",
     "sub",
     "sub_row",
     "swiglu",
+    "tile",
 ]

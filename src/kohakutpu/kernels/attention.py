@@ -22,7 +22,7 @@ from kohakutpu.kernels.products import tile_of
 from kohakutpu.lang import In, Out, Temp, kernel
 from kohakutpu.layouts import KBLOCK, LANES
 
-B, H, G, Lq, Lk, D, P, Bb, Hb = dims("B H G Lq Lk D P Bb Hb")
+B, H, G, Lq, Lk, D, P, Bb, Hb, M, N, K = dims("B H G Lq Lk D P Bb Hb M N K")
 HIDDEN = -1e30
 """The logit of a hidden key: below all others, finite, never stored (the vector core has float32's range, FP16 not)."""
 NOTHING = -1e29
@@ -232,3 +232,42 @@ def online_attention(
         block(Lk % keys, full * key_tiles, full * chunks)
     for b, h, r in grid(mixed.each(0), mixed.each(1), mixed.rows()):
         o[b, h, r] <<= mixed[b, h, r] * L.recip(total[b, h, r])
+
+
+@kernel(tune=tile_of("M", "P", "K"))
+def split_heads(x=L.In(B, M, K), w=L.In(H, P, K), y=L.Out(B, H, M, P), *, gm=2, gn=4, nk=2):
+    """y[b, h] = x[b] @ w[h].T: a projection that leaves every head in a matrix of its own, as attention reads it."""
+    for b, h, i, j in grid(x.each(0), w.each(0), x.tiles(gm), w.tiles(gn)):
+        acc = L.tile(gm, gn, nk)
+        for k in sweep(x.chunks32(nk)):
+            acc += x[b, i, k] @ w[h, j, k]
+        y[b, h, i, j] <<= acc
+
+
+def _merge_tune(machine: Machine, sizes: Mapping[str, int]) -> dict[str, object]:
+    return {"heads": sizes["H"], **tile_of("M", "N", "P")(machine, sizes)}
+
+
+@kernel(tune=_merge_tune)
+def merge_heads(
+    o=L.In(B, H, M, P),
+    w=L.In(H, N, P),
+    residual=L.In(B, M, N, optional=True),
+    y=L.Out(B, M, N),
+    *,
+    heads=1,
+    gm=2,
+    gn=4,
+    nk=2,
+):
+    """y[b] = sum over h of o[b, h] @ w[h].T (+ residual): the projection behind attention, heads summed in one
+    accumulator.
+
+    heads is H, from the operands.
+    """
+    for b, i, j in grid(o.each(0), o.tiles(gm), w.tiles(gn)):
+        acc = L.tile(gm, gn, nk)
+        for h in range(heads):
+            for k in sweep(o.chunks32(nk)):
+                acc += o[b, h, i, k] @ w[h, j, k]
+        y[b, i, j] <<= acc if residual is None else acc + residual[b, i, j]
