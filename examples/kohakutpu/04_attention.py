@@ -43,7 +43,7 @@ def attention(
 
 @kernel
 def online(q=L.In(H, Lq, D), k=L.In(H, Lk, D), v=L.In(H, Lk, D), o=L.Out(H, Lq, D), *, scale=0.125, block=64):
-    """A block of keys at a time (Lk a multiple of it): maximum, sum and values of a row are temporaries that live on."""
+    """A block of keys at a time (Lk a multiple): maximum, sum and values of a row are temporaries that live on."""
     top, new, total, fade = (L.temp(H, Lq) for _ in range(4))
     s, p = L.temp(H, Lq, block), L.temp(H, Lq, block)
     part, mixed = L.temp(H, Lq, D), L.temp(H, Lq, D)

@@ -58,7 +58,7 @@ def block(x, w, cos, sin):
 
 
 def in_float64(x, w, cos, sin, noise=None):
-    """The block in float64; with `noise` (a random generator), products of operands off by a step of their MXFP7 block."""
+    """The block in float64; with `noise` (a random generator), products of operands off by half a step at most."""
 
     def quantised(a):
         if noise is None:

@@ -7,9 +7,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from kernels.expected import Value, attention, close
+from kernels.expected import Value, attention, close, product
 from kohakuaccel.diagnostics import Refusal
 from kohakuaccel.lang import dims, grid
+from kohakutpu import api as ktpu
 from kohakutpu import kernels
 from kohakutpu import lang as L
 from kohakutpu.kernels.attention import POSITIONS, from_the_end
@@ -185,3 +186,30 @@ def test_two_kernels_of_one_name_keep_their_own_tables() -> None:
     made = [masking(m) for m in masks]
     for mask, one in zip(masks, made):
         assert np.array_equal(one(x).numpy(), np.where(mask, x, -1))
+
+
+def test_heads_are_split_and_merged_by_the_projections() -> None:
+    rng = np.random.default_rng(9)
+    x, residual = (rng.standard_normal((2, 13, 40)).astype(np.float16) for _ in range(2))
+    w = (rng.standard_normal((3, 20, 40)) / 6).astype(np.float16)
+    back = (rng.standard_normal((3, 40, 20)) / 8).astype(np.float16)
+    heads = kernels.split_heads(x, w)
+    want = product(Value.exact(x[:, None]), Value.exact(w))
+    close(heads.numpy(), want)
+    merged = kernels.merge_heads(heads, back, residual).numpy()
+    sums = product(want, Value.exact(back))
+    total = Value(sums.x.sum(1), np.sqrt((sums.rms**2).sum(1)))
+    close(merged, total + Value.exact(residual))
+    assert len(kernels.merge_heads.plan((2, 3, 13, 20), (3, 40, 20)).schedule.stages) == 1
+
+
+def test_a_chain_of_kernels_stays_on_the_device() -> None:
+    rng = np.random.default_rng(10)
+    x = ktpu.tensor(rng.standard_normal((1, 37, 64)))
+    w = [ktpu.tensor(rng.standard_normal((2, 32, 64)) / 8) for _ in range(3)]
+    q, k, v = (kernels.split_heads(x, m) for m in w)
+    ktpu.reset_stats()
+    o = kernels.flash_attention(q, k, v, causal=True)
+    assert ktpu.stats()["relayouts"] == 0
+    assert ktpu.stats()["bytes_from_device"] == 0
+    close(o.numpy(), attention(q.numpy(), k.numpy(), v.numpy(), causal=True))
