@@ -18,6 +18,7 @@ from kohakutpu import broadcasting as shapes
 from kohakutpu.broadcasting import Shape
 from kohakutpu.callers import at_users_line
 from kohakutpu.conversion import Shown, constant, is_scalar, reciprocal_constant, result_dtype
+from kohakutpu.layouts import WORD_ELEMENTS
 from kohakutpu.storage import Storage
 from kohakutpu.tensor import NONFINITE_FAULT, Axis, Tensor, as_tensor, explain_nonfinite
 
@@ -41,6 +42,7 @@ _SCALAR_LEFT = {
 }
 _SYMBOL = {"add": "+", "sub": "-", "mul": "*", "div": "/"}
 _ROW_KERNEL = {"add": "add_row", "sub": "sub_row", "mul": "mul_row", "div": "div_row"}
+SHARED, ROWS_TO_SHARE = 8192, 8  # elements from which, and rows over which, all cores take part in one reduction
 _COMMUTES = frozenset({"add", "mul"})
 
 
@@ -254,10 +256,10 @@ def layernorm(x: Tensor, w: Any, b: Any, eps: float) -> Tensor:
 
 @at_users_line
 def reduce(name: str, x: Tensor, axis: Axis, keepdims: bool) -> Tensor:
-    """sum, max, min or mean over axes as numpy counts them; None is all of them, taken as one row.
+    """sum, max, min or mean over axes as numpy counts them; None is all of them.
 
-    Reduced axes that are not last are moved there first. Over no element a sum is 0 and a mean NaN; max and
-    min are refused.
+    Neighbouring axes that are not last are reduced as columns, others are moved last first; a large tensor is reduced
+    as a whole by all cores. Over no element a sum is 0 and a mean NaN; max and min are refused.
     """
     axes = shapes.normalise_axes(axis, x.ndim, name)
     kept = tuple(i for i in range(x.ndim) if i not in axes)
@@ -272,5 +274,22 @@ def reduce(name: str, x: Tensor, axis: Axis, keepdims: bool) -> Tensor:
         return _known(x, 0.0 if name == "sum" else np.nan, shape, x.dtype)
     if length == 1:
         return Tensor(x.storage, shape, x.dtype)
+    if axes == tuple(range(axes[0], axes[0] + len(axes))):
+        behind = shapes.size_of(x.shape[axes[-1] + 1 :])
+        if behind > 1:
+            return _shaped(_call(f"col_{name}", x.reshape(rows // behind, length, behind)), shape, x.dtype)
+        whole = _rows_for_all_cores(x) if rows == 1 else None
+        if whole is not None:
+            return _shaped(_call(f"full_{name}", x.reshape(*whole)), shape, x.dtype)
     moved = x.transpose(*kept, *axes) if x.ndim else x
     return _shaped(_call(f"row_{name}", moved.reshape(rows, length)), shape, x.dtype)
+
+
+def _rows_for_all_cores(x: Tensor) -> Shape | None:
+    """Rows and columns under which all cores share the reduction of a whole tensor: its own last axis, or a cut at
+    memory words; None where it is too small to be shared."""
+    if x.size < SHARED:
+        return None
+    widths = [x.shape[-1], *(n for n in (1024, 512, 256, 128) if x.size % n == 0 and x.shape[-1] % WORD_ELEMENTS == 0)]
+    found = next((n for n in widths if 128 <= n <= 8192 and x.size // n >= ROWS_TO_SHARE), None)
+    return None if found is None else (x.size // found, found)

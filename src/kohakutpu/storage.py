@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from kohakutpu.device import Buffer, Device
 
 Half = NDArray[np.float16]
+EXPANSIONS_KEPT = 4  # stretched or transposed forms that a value keeps for the next use
 
 _live: weakref.WeakSet[Storage] = weakref.WeakSet()
 _pinned: set[Storage] = set()
@@ -44,7 +45,8 @@ class Storage:
     """`size` FP16 values of one device in logical (row-major) order, wherever they are.
 
     host: the values with any shape and strides whose C order is the logical order, or None while they are
-    only on the device. derive: computes `host` on first need from other storages.
+    only on the device. derive: computes `host` on first need from other storages. remake: computes the value
+    on the device instead, or answers None where the host has what it is derived from.
     """
 
     __slots__ = (
@@ -52,6 +54,7 @@ class Storage:
         "_buffers",
         "_derive",
         "_host",
+        "_remake",
         "_tolerated",
         "device",
         "device_born",
@@ -66,14 +69,16 @@ class Storage:
         *,
         host: Half | None = None,
         derive: Callable[[], Half] | None = None,
+        remake: Callable[[], Storage | None] | None = None,
         device_born: bool = False,
     ) -> None:
         self.device = device
         self.size = size
         self.device_born = device_born
-        self.expansions: dict[Any, Storage] = {}  # broadcast forms of this value, by target shape
+        self.expansions: dict[Any, Storage] = {}  # stretched and transposed forms of this value
         self._host = host
         self._derive = derive
+        self._remake = remake
         self._buffers: dict[Layout, Buffer] = {}
         # Quantised forms made under the "count" policy from values with NaN or Inf: not to be reused under
         # "raise".
@@ -102,6 +107,26 @@ class Storage:
     @property
     def on_host(self) -> bool:
         return self._host is not None
+
+    @property
+    def device_only(self) -> bool:
+        """Whether a kernel wrote the values and nobody has read them back yet."""
+        return self.device_born and self._host is None
+
+    def keep(self, form: object, made: Storage) -> None:
+        """Remember a stretched or transposed form for the next use."""
+        if len(self.expansions) >= EXPANSIONS_KEPT:
+            self.expansions.pop(next(iter(self.expansions)))
+        self.expansions[form] = made
+
+    def settle(self) -> None:
+        """Before a kernel reads the value: what is derived from a value that only the device has is derived there."""
+        if self._remake is None or self._host is not None or self._buffers:
+            return
+        made = self._remake()
+        if made is not None:
+            self._buffers.update(made._buffers)
+            self._derive = self._remake = None
 
     @property
     def resident_bytes(self) -> int:

@@ -26,7 +26,6 @@ if TYPE_CHECKING:
     from kohakutpu.device import Buffer, Device
 
 NONFINITE_FAULT = 0x10  # datasheet 5.6: a NaN or Inf met the quantiser
-EXPANSIONS_KEPT = 4  # stretched forms a value keeps for the next use
 Axis = int | Sequence[int] | None
 
 
@@ -36,6 +35,12 @@ def _ops():
     from kohakutpu import operators
 
     return operators
+
+
+def _moves():
+    from kohakutpu.kernels import movement
+
+    return movement
 
 
 def current_device() -> Device:
@@ -201,8 +206,8 @@ class Tensor:
     def transpose(self, *axes: int | Sequence[int]) -> Tensor:
         """Axes permuted as numpy's transpose: reversed when none are given.
 
-        Free when the order of elements stays; otherwise the value is reordered on the host when somebody
-        needs it, which for a value that a kernel computed is a counted relayout.
+        Free when the order of elements stays; otherwise the value is reordered when somebody needs it: on the
+        device for a kernel if only the device has it, else on the host.
         """
         order = tuple(range(self.ndim))[::-1]
         if axes:
@@ -213,14 +218,22 @@ class Tensor:
         shape = tuple(self._shape[axis] for axis in order)
         if shapes.keeps_order(self._shape, order):
             return Tensor(self._storage, shape, self._dtype)
-        source, held = self._storage, self._shape
+        source, held, dtype = self._storage, self._shape, self._dtype
+        if source.on_host and not source.device_born:
+            # The host's array is all that the transpose needs, so both forms can be kept for each other's life.
+            derived = source.expansions.get(("turned", held, order))
+            if derived is None:
+                derived = Storage(source.device, source.size, host=source.host().reshape(held).transpose(order))
+                source.keep(("turned", held, order), derived)
+            return Tensor(derived, shape, dtype)
         derived = Storage(
             source.device,
             source.size,
             derive=lambda: source.host().reshape(held).transpose(order),
+            remake=lambda: _moves().permute(Tensor(source, held, dtype), order).storage if source.device_only else None,
             device_born=source.device_born,
         )
-        return Tensor(derived, shape, self._dtype)
+        return Tensor(derived, shape, dtype)
 
     @property
     def T(self) -> Tensor:
@@ -228,26 +241,27 @@ class Tensor:
         return self.transpose()
 
     def broadcast_to(self, shape: Shape) -> Tensor:
-        """Stretched to `shape` by numpy's rule, without a host copy; kept with this value for the next
-        use."""
+        """Stretched to `shape` by numpy's rule, without a host copy; kept with this value for the next use. A
+        value that only the device has is stretched there when a kernel needs it."""
         if shapes.broadcast(self._shape, shape, "broadcast_to") != shape:
             raise Refusal("a tensor stretches to a larger shape", where="broadcast_to", got=self._shape, limit=shape)
-        source, held = self._storage, self._shape
+        source, held, dtype = self._storage, self._shape, self._dtype
         size = shapes.size_of(shape)
         if size == source.size:
-            return Tensor(source, shape, self._dtype)
+            return Tensor(source, shape, dtype)
         derived = source.expansions.get((held, shape))
         if derived is None:
             derived = Storage(
                 source.device,
                 size,
                 derive=lambda: np.broadcast_to(source.host().reshape(held), shape),
+                remake=lambda: (
+                    _moves().expand(Tensor(source, held, dtype), shape).storage if source.device_only else None
+                ),
                 device_born=source.device_born,
             )
-            if len(source.expansions) >= EXPANSIONS_KEPT:
-                source.expansions.pop(next(iter(source.expansions)))
-            source.expansions[held, shape] = derived
-        return Tensor(derived, shape, self._dtype)
+            source.keep((held, shape), derived)
+        return Tensor(derived, shape, dtype)
 
     # Arithmetic: kernels of kohakutpu.kernels
 

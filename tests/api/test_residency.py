@@ -11,7 +11,8 @@ import pytest
 from kohakuaccel.diagnostics import Fault, OutOfMemory, Refusal
 from kohakutpu import storage
 from kohakutpu.layouts import DrainedTiles, OperandPack, RowMajor
-from kohakutpu.tensor import EXPANSIONS_KEPT, Tensor
+from kohakutpu.storage import EXPANSIONS_KEPT
+from kohakutpu.tensor import Tensor
 
 ROWS = RowMajor.of(6, 20)
 TILES = DrainedTiles(6, 20, 1, 2)

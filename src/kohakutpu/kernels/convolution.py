@@ -106,12 +106,11 @@ def _tree(
     """All rows of a pixel in one, a few at a time. rows: (row, taps in it)."""
     while True:
         level = [rows[n : n + JOINED] for n in range(0, len(rows), JOINED)]
-        made = [
-            (join([row for row, _ in some], C * sum(n for _, n in some)), sum(n for _, n in some)) for some in level
-        ]
+        counts = [sum(count for _, count in some) for some in level]
+        made = [join([row for row, _ in some], C * count) for some, count in zip(level, counts)]
         if len(made) == 1:
-            return made[0][0]
-        rows = [(lambda b, i, j, block=block: block[0, pixel(b, i, j)], count) for block, count in made]
+            return made[0]
+        rows = [(lambda b, i, j, block=block: block[0, pixel(b, i, j)], count) for block, count in zip(made, counts)]
 
 
 def _padded(x: Port, padding: Pads) -> Port:

@@ -237,6 +237,8 @@ class Kernel:
                     got=f"{device.machine.name} and {t.device.machine.name}",
                     hint="move one with ktpu.tensor(x.numpy(), device=...)",
                 )
+        for t in tensors:
+            t.storage.settle()
         shapes = [None if t is None else t.shape for t in given]
         plan = self._plan(device.machine, shapes, _hints(tensors), chosen)
         held: dict[int, Any] = {}
@@ -332,7 +334,7 @@ def _hints(arguments: Sequence[object]) -> tuple[Hint | None, ...]:
     for a in arguments:
         layouts = a.layouts() if isinstance(a, Tensor) else ()
         walkable = [layout for layout in layouts if isinstance(layout, Streamable)]
-        born = isinstance(a, Tensor) and a.storage.device_born and not a.storage.on_host
+        born = isinstance(a, Tensor) and a.storage.device_only
         found.append((walkable[0], born) if walkable else None)
     if any(hint is not None and hint[1] for hint in found):
         return tuple(hint if hint is not None and hint[1] else None for hint in found)

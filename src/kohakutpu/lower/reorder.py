@@ -45,6 +45,10 @@ def steps(
     if isinstance(wanted, OperandPack) and wanted.preq:
         return None
     natural = RowMajor.of(matrices * rows, cols)
+    if not transpose and wanted.cols != cols:
+        # An order that belongs to another shape of the same elements, which elementwise work adopts.
+        batch = 1 if isinstance(wanted, RowMajor) else wanted.batch
+        return steps(machine, held, wanted, False, batch, wanted.rows, wanted.cols)
     if held.cols == cols and (isinstance(held, RowMajor) or (held.batch, held.rows) == (matrices, rows)):
         return _trips(machine, held, wanted, transpose, matrices)
     found: list[Step] = []
