@@ -3,7 +3,7 @@ counters say what was done instead."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Generator
 from contextlib import contextmanager
 from typing import Any
 
@@ -12,6 +12,7 @@ import pytest
 from numpy.typing import NDArray
 
 from kohakutpu import api as ktpu
+from kohakutpu import kernels
 from kohakutpu.tensor import Tensor
 
 
@@ -31,7 +32,7 @@ def product(rows: int, cols: int) -> tuple[Tensor, NDArray[np.float16]]:
 
 
 @contextmanager
-def nothing_on_the_host() -> Iterator[None]:
+def nothing_on_the_host() -> Generator[None]:
     before = ktpu.stats()
     yield
     after = ktpu.stats()
@@ -138,3 +139,11 @@ def test_a_large_reduction_runs_on_every_core() -> None:
     assert np.allclose(
         ktpu.tensor(a.reshape(-1)[:16384]).mean().item(), a.reshape(-1)[:16384].astype(float).mean(), atol=1e-5
     )
+
+
+def test_an_operand_moved_for_an_epilogue_spares_the_accumulator_in_l1() -> None:
+    """A residual that only the device has, in rows: its relayout must not run between the drain into L1 and its use."""
+    a, b, r = data(30, 64), data(12, 64, seed=1) / 8, data(30, 12, seed=2)
+    with nothing_on_the_host():
+        y = kernels.linear(a, b, residual=computed(r))
+    assert np.array_equal(y.numpy(), kernels.linear(a, b, residual=r).numpy())

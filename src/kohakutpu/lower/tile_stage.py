@@ -180,6 +180,7 @@ class TileStage:
                 hint="use a smaller tile, or leave relax on",
                 source=first.source,
             )
+        drained = 0
         for tile in self.tiles:
             self._check_tile(tile)
             terms = tuple(self._term(s) for s in self.sums[id(tile)])
@@ -194,6 +195,7 @@ class TileStage:
             why = f"2*gm*gn/(gm+gn) = {2 * self.gm * self.gn / (self.gm + self.gn):.2f} MACs per operand byte"
             line = self.sums[id(tile)][0].source
             spread, places, terms = self._split(tile, layout, at, terms)
+            drained = len(self.work.stages)
             self.work.stage(
                 ContractionBand(
                     self.work.machine, out, spread, places, terms, self.gm, self.gn, tile.nk, why, line, nodes
@@ -203,6 +205,10 @@ class TileStage:
         if not single:
             for store in self.stores:
                 epilogue.store(store, layout, at, finished, staged)
+        if nodes:
+            # An accumulator waits for its epilogue in a core's L1, so whatever moves operands on that core comes first.
+            product, *between, last = self.work.stages[drained:]
+            self.work.stages[drained:] = [*between, product, last]
 
     def _split(
         self, tile: Tile, layout: DrainedTiles, at: Ints, terms: tuple[Term, ...]
