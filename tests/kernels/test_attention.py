@@ -6,6 +6,8 @@ from typing import Any
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from kernels.expected import Value, attention, close, product
 from kohakuaccel.diagnostics import Refusal
@@ -213,3 +215,51 @@ def test_a_chain_of_kernels_stays_on_the_device() -> None:
     assert ktpu.stats()["relayouts"] == 0
     assert ktpu.stats()["bytes_from_device"] == 0
     close(o.numpy(), attention(q.numpy(), k.numpy(), v.numpy(), causal=True))
+
+
+def test_causal_values_stop_at_the_last_key_that_is_seen() -> None:
+    shapes = [(1, 1, 256, 64)] * 3
+    whole = kernels.flash_attention.plan(*shapes, vm=4, vk=1, gm=4, vn=4).pretty()
+    causal = kernels.flash_attention.plan(*shapes, vm=4, vk=1, gm=4, vn=4, causal=True).pretty()
+    assert ": 8 chunks" in whole
+    assert ": 1 to 8 chunks" in causal
+
+
+def test_many_keys_bound_their_own_temporaries() -> None:
+    plan = kernels.flash_attention.plan((1, 8, 4096, 64), (1, 8, 4096, 64), (1, 8, 4096, 64))
+    assert plan.workspace.nbytes <= 3 * (64 << 20)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "shape", [(1, 2, 1, 9, 5000, 16, 16), (3, 2, 2, 100, 100, 256, 256), (2, 16, 1, 33, 257, 64, 64)]
+)
+def test_wide_shapes(shape: Any) -> None:
+    """Rows of scores wider than a vector core's L1, heads wider than a fill, many heads on one."""
+    q, k, v = draw(*shape)
+    keep = (np.random.default_rng(1).random((shape[0], shape[4])) < 0.8).astype(np.float16)
+    got = kernels.flash_attention(q, k, v, keep=keep, causal=True).numpy()
+    close(got, attention(q, k, v, keep=keep, causal=True))
+
+
+@pytest.mark.slow
+@settings(max_examples=60, deadline=None)
+@given(data=st.data())
+def test_any_drawn_call(data: st.DataObject) -> None:
+    """Random lengths, heads, masks, knobs: the error the formats predict, whatever is drawn."""
+    small = st.integers(1, 70)
+    group, heads = data.draw(st.integers(1, 3)), data.draw(st.integers(1, 3))
+    shape = (data.draw(st.integers(1, 2)), group * heads, heads, *(data.draw(small) for _ in range(4)))
+    q, k, v = draw(*shape, seed=data.draw(st.integers(0, 99)))
+    b, h, _, lq, lk, _, _ = shape
+    rng = np.random.default_rng(data.draw(st.integers(0, 99)))
+    options: dict[str, Any] = {"causal": data.draw(st.booleans())}
+    if data.draw(st.booleans()):
+        options["keep"] = (rng.random((b, lk)) < 0.7).astype(np.float16)
+    if data.draw(st.booleans()):
+        lead = data.draw(st.sampled_from([1, b])), data.draw(st.sampled_from([1, h]))
+        options["bias"] = rng.standard_normal((*lead, lq, lk)).astype(np.float16)
+    knobs = {name: data.draw(st.integers(1, 6)) for name in ("gm", "gn", "vm", "vn")}
+    knobs |= {name: data.draw(st.integers(1, 3)) for name in ("nk", "vk")}
+    knobs["qblock"] = data.draw(st.sampled_from([0, 4, 13, 32]))
+    close(kernels.flash_attention(q, k, v, **options, **knobs).numpy(), attention(q, k, v, **options))

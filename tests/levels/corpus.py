@@ -194,6 +194,8 @@ def _library() -> list[Case]:
     cases += [Case(k.flash_attention, (one, one, one), knobs={"causal": True, "qblock": b}) for b in (0, 48)]
     cases += [Case(k.flash_attention, (q, kv, kv, (1, 70), (1, 4, 37, 70)), draw=with_mask, knobs={"causal": True})]
     cases += [Case(k.online_attention, (q, kv, kv))]
+    cases += [Case(k.flash_attention, ((1, 1, 200, 33),) * 3, knobs={"causal": True, "vm": 3, "vk": 1})]
+    cases += [Case(k.split_heads, ((2, 13, 40), (3, 20, 40))), Case(k.merge_heads, ((2, 3, 13, 20), (3, 40, 20)))]
     cases += [Case(f, (s,)) for f in (k.log_softmax, k.row_sumsq, k.row_mean_square) for s in ((5, 17), (2, 9000))]
     cases += [Case(k.softmax, ((7, 100),), knobs={"scale": 0.125})]
     cases += [Case(k.grouped_norm, ((2, 3, 70), (2, 6, 35), (6,), (6,)), knobs={"activation": "silu"})]

@@ -5,7 +5,7 @@ It decides how a kernel body becomes a trace. It must not know addresses, coordi
 """
 
 from kohakuaccel.lang.dims import Dim, DimExpr, dims
-from kohakuaccel.lang.indices import lookup
+from kohakuaccel.lang.indices import greatest, least, lookup
 from kohakuaccel.lang.loops import grid, loop, stage, sweep, units
 from kohakuaccel.lang.ports import Port, Tiling
 from kohakuaccel.lang.trace import Trace
@@ -20,7 +20,9 @@ __all__ = [
     "Value",
     "View",
     "dims",
+    "greatest",
     "grid",
+    "least",
     "lookup",
     "loop",
     "stage",

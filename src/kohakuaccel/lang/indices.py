@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
 Numbers = NDArray[np.int64]
 _SYMBOL = {"add": "+", "sub": "-", "mul": "*", "floordiv": "//", "mod": "%"}
+_NAMED = {"min": "least", "max": "greatest"}
 
 
 class IndexExpr:
@@ -76,7 +77,19 @@ class IndexOp(IndexExpr):
     right: IndexExpr | DimExpr | int
 
     def __str__(self) -> str:
+        if self.op in _NAMED:
+            return f"{_NAMED[self.op]}({self.left}, {self.right})"
         return f"({self.left} {_SYMBOL[self.op]} {self.right})"
+
+
+def least(a: IndexExpr, b: IndexExpr | DimExpr | int) -> IndexExpr:
+    """The smaller of two indices."""
+    return IndexOp("min", a, b)
+
+
+def greatest(a: IndexExpr, b: IndexExpr | DimExpr | int) -> IndexExpr:
+    """The larger of two indices."""
+    return IndexOp("max", a, b)
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -142,6 +155,10 @@ def evaluate(index: IndexExpr | DimExpr | int, known: Known) -> Numbers | int:
             return a - b
         case "mul":
             return a * b
+        case "min":
+            return np.minimum(a, b)
+        case "max":
+            return np.maximum(a, b)
         case _:
             if not np.all(np.asarray(b) > 0):
                 raise Refusal("an index is divided by a number above zero", where=str(index), got=int(np.min(b)))

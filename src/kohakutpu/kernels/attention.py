@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kohakuaccel.diagnostics import Refusal
-from kohakuaccel.lang import DimExpr, Value, dims, grid, sweep
+from kohakuaccel.lang import DimExpr, Value, dims, greatest, grid, least, sweep
 from kohakuaccel.lang.indices import IndexExpr
 from kohakuaccel.machine import Machine
 from kohakutpu import lang as L
@@ -28,6 +28,8 @@ HIDDEN = -1e30
 NOTHING = -1e29
 """What a row's maximum is raised to: a row that sees no key then has weights 2**(HIDDEN - NOTHING) = 0, not 2**0."""
 POSITIONS = 31743  # positive halves below infinity
+SCORES = 64 << 20
+"""Bytes of one temporary of scores above which rows of q are handled in blocks."""
 
 Position = IndexExpr | DimExpr | int
 
@@ -51,7 +53,15 @@ def _tune(machine: Machine, sizes: Mapping[str, int]) -> dict[str, object]:
             )
     scores = tile_of("Lq", "Lk", "D")(machine, sizes)
     values = tile_of("Lq", "P", "Lk", ("vm", "vn", "vk"))(machine, sizes)
-    return {"scale": sizes["D"] ** -0.5, **scores, **values}
+    row = 2 * sizes["B"] * sizes["H"] * sizes["Lk"]
+    qblock = 0 if row * sizes["Lq"] <= SCORES else max(LANES, SCORES // row)
+    return {"scale": sizes["D"] ** -0.5, "qblock": qblock, **scores, **values}
+
+
+def _online_tune(machine: Machine, sizes: Mapping[str, int]) -> dict[str, object]:
+    chosen = _tune(machine, sizes)
+    del chosen["qblock"]
+    return chosen
 
 
 def from_the_end(count: int) -> NDArray[np.float16]:
@@ -106,11 +116,19 @@ def _scores(q: In, k: In, s: Temp, row: Position, key: Position, gm: int, gn: in
         s[b, h, i, j] <<= acc
 
 
-def _values(p: Temp, v: In, o: Out | Temp, row: Position, key: Position, vm: int, vn: int, vk: int) -> None:
-    """o = p @ v for the rows and columns of p, which begin at row tile `row` of o and at chunk `key` of v."""
+def _values(
+    p: Temp, v: In, o: Out | Temp, row: Position, key: Position, vm: int, vn: int, vk: int, causal: bool
+) -> None:
+    """o = p @ v for the rows and columns of p, which begin at row tile `row` of o and at chunk `key` of v.
+
+    With `causal`, a tile's sweep ends behind the last key that its rows see: what follows are weights of 0, which
+    change no sum.
+    """
     for b, h, i, j in grid(p.each(0), p.each(1), p.tiles(vm), v.T.tiles(vn)):
         acc = L.tile(vm, vn, vk)
-        for c in sweep(p.chunks32(vk)):
+        chunk = KBLOCK * vk
+        seen = ((i + row + 1) * (LANES * vm) + (Lk - Lq) + (chunk - 1)) // chunk
+        for c in sweep(least(greatest(seen, 1), -(-Lk // chunk)) if causal else p.chunks32(vk)):
             acc += p[b, h, i, c] @ v.T[b, h // (H // G), j, c + key]
         o[b, h, i + row, j] <<= acc
 
@@ -144,8 +162,10 @@ def flash_attention(
     The softmax is that of a whole row of scores, which is the definition itself: no running maximum, no rescaling of
     partial sums, one rounding of each weight. What the online recurrence saves elsewhere is the memory for the scores;
     here `qblock` bounds it: rows of q are handled in blocks of at most so many (whole tiles, 4 rows at least; 0: all
-    at once) that use the same temporaries one after another. A row's bits depend neither on its block nor on a tile
-    knob.
+    at once; left out: what keeps a temporary within 64 MiB) that use the same temporaries one after another. A row's
+    bits depend neither on its block nor on a tile knob.
+
+    Scores are FP16 before they are scaled: a product of q and k beyond 65504 saturates, which the device counts.
     """
     masks = _Masks(causal, keep, bias, scale * LOG2_E)
 
@@ -159,7 +179,7 @@ def flash_attention(
             # The largest weight is 1, so a sum below 1 is that of a row without a key, and is 0.
             total = L.row_sum(e)
             p[b, h, r] <<= e * L.recip(L.maximum(total, 1.0) if masks.any else total)
-        _values(p, v, o, out_tile, 0, vm, vn, vk)
+        _values(p, v, o, out_tile, 0, vm, vn, vk, causal)
 
     if not qblock:
         block(Lq, 0, 0, 0)
@@ -175,7 +195,7 @@ def flash_attention(
         block(Lq % rows, full * row_tiles, full * out_tiles, full * rows)
 
 
-@kernel(tune=_tune)
+@kernel(tune=_online_tune)
 def online_attention(
     q=L.In(B, H, Lq, D),
     k=L.In(B, G, Lk, D),
@@ -218,7 +238,7 @@ def online_attention(
         for b, h, r in grid(s.each(0), s.each(1), s.rows()):
             total[b, h, r] <<= L.fma(total[b, h, r], fade[b, h, r], L.row_sum(p[b, h, r]))
             top[b, h, r] <<= new[b, h, r]
-        _values(p, v, part, 0, chunk, vm, vn, vk)
+        _values(p, v, part, 0, chunk, vm, vn, vk, False)
         for b, h, r in grid(part.each(0), part.each(1), part.rows()):
             mixed[b, h, r] <<= L.fma(mixed[b, h, r], fade[b, h, r], part[b, h, r])
 
