@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from kohakuaccel.diagnostics import Refusal
-from kohakuaccel.lang import dims, grid, sweep
+from kohakuaccel.lang import dims, greatest, grid, least, sweep
 from kohakutpu import lang as L
 from kohakutpu.lang import Kernel, kernel
 from kohakutpu.lower.plan import Plan
@@ -194,3 +194,22 @@ def test_operands_of_a_product_at_different_chunks() -> None:
         shifted.plan((10, 40), (9, 72), by=0)
     with pytest.raises(Refusal, match="one of K's chunks"):
         shifted.plan((10, 40), (9, 40))
+
+
+def test_a_bound_is_kept_between_two_others() -> None:
+    @kernel
+    def banded(a=L.In(M, K), b=L.In(N, K), y=L.Out(M, N)):
+        for i, j in grid(a.tiles(1), b.tiles(2)):
+            acc = L.tile(1, 2, 1)
+            for k in sweep(least(greatest(i - 1, 1), -(-K // 32))):
+                acc += a[i, k] @ b[j, k]
+            y[i, j] <<= acc
+
+    a, b = draw(24, 70), draw(8, 70)
+    _, (y,) = levels(banded, a, b)
+    for i in range(6):
+        depth = 32 * min(max(i - 1, 1), 3)
+        rows = slice(4 * i, 4 * i + 4)
+        want = a[rows, :depth].astype(np.float64) @ b[:, :depth].astype(np.float64).T
+        assert np.abs(y[rows] - want).max() < 1
+    assert "least(greatest((i - 1), 1)" in banded.trace().pretty()
