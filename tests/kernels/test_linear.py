@@ -6,6 +6,8 @@ from typing import Any
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from kernels.expected import Value, close, product
 from kohakuaccel.diagnostics import Refusal
@@ -76,3 +78,20 @@ def test_activations_of_large_values_are_their_limits(value: float) -> None:
 def test_an_unknown_activation_is_named() -> None:
     with pytest.raises(Refusal, match=r"'swish'.*none, relu, silu, gelu, sigmoid"):
         kernels.linear.plan((4, 4), (4, 4), activation="swish")
+
+
+@pytest.mark.slow
+@settings(max_examples=60, deadline=None)
+@given(data=st.data())
+def test_any_drawn_call(data: st.DataObject) -> None:
+    """Random shapes, options and tiles: the error the formats predict, whatever is drawn."""
+    m, n, k = (data.draw(st.integers(1, 100)) for _ in range(3))
+    lead = data.draw(st.sampled_from([(), (1,), (3,), (2, 2)]))
+    seed = data.draw(st.integers(0, 99))
+    x, w = draw(*lead, m, k, seed=seed), draw(n, k, seed=seed, scale=k**-0.5)
+    options: dict[str, Any] = {"activation": data.draw(st.sampled_from(sorted(ACTIVATIONS)))}
+    for name, shape in (("bias", (n,)), ("gate", (*lead, m, n)), ("residual", (*lead, m, n))):
+        if data.draw(st.booleans()):
+            options[name] = draw(*shape, seed=seed + 1)
+    knobs = {name: data.draw(st.integers(1, 6)) for name in ("gm", "gn", "nk")}
+    close(kernels.linear(x, w, **options, **knobs).numpy(), expected(x, w, **options))

@@ -55,7 +55,7 @@ class Kernel:
 
     def preset(self, name: str, **knobs: object) -> Kernel:
         """The same kernel under another name, with these knobs as its defaults."""
-        made = Kernel(self.fn, self._tune)
+        made = Kernel(self.fn, self._tune, self.relax)
         made.__name__ = name
         made._knobs = self._with_defaults(knobs)
         return made
