@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from kohakuaccel.lang import dims, grid, sweep
 from kohakutpu import kernels
 from kohakutpu import lang as L
+from kohakutpu.kernels import movement
 from kohakutpu.lang import Kernel, kernel
 from kohakutpu.lower.plan import Plan
 from kohakutpu.machines import load
@@ -203,9 +204,39 @@ def _library() -> list[Case]:
     return cases
 
 
+def _movement() -> list[Case]:
+    c, v, k = language_cases, movement, kernels
+    cases = [Case(c.turned_halves, (s,), m, any_bits) for s in [(9, 50), (2, 3, 64)] for m in ("ship_3x2", "mini")]
+    cases += [Case(c.into_columns, ((11, 20), (11, 7))), Case(c.centred_columns, ((2, 37, 21),))]
+    cases += [Case(c.turned_temporary, ((21, 40), (35, 40)), m) for m in ("ship_3x2", "singlemesh_2x2")]
+    some, index = (3, 7, 2, 33), np.array([5, 0, 0, 6, 3, 1])
+    knobs: list[tuple[Kernel, dict[str, object]]] = [
+        (v.slice_rows, {"start": 6, "step": -2, "count": 4}),
+        (v.take_rows, {"index": index, "count": 6}),
+        (v.repeat_rows, {"times": 3, "count": 21}),
+        (v.tile_rows, {"period": 7, "count": 14}),
+    ]
+    cases += [Case(f, (some,), draw=any_bits, knobs=chosen) for f, chosen in knobs]
+    cases += [Case(v.concat3, ((2, 3, 20), (2, 1, 20), (2, 40, 20)), draw=any_bits)]
+    cases += [Case(v.join3, ((13, 16), (13, 7), (13, 40)), m, any_bits) for m in ("ship_3x2", "mini")]
+    cases += [Case(v.slice_columns, ((3, 5003),), draw=any_bits, knobs={"start": 7, "count": 4900})]
+    cases += [Case(v.pick_columns, ((9, 40),), draw=any_bits, knobs={"index": (3, 3, 39), "count": 3})]
+    cases += [Case(v.take_columns, ((9, 40),), draw=any_bits, knobs={"index": index, "count": 6})]
+    cases += [Case(v.fill_columns, ((21, 1),), draw=any_bits, knobs={"count": 35})]
+    orders = [(1, 0), (0, 2, 1, 3), (3, 1, 0, 2), (2, 3, 1, 0)]
+    cases += [Case(v.permutation(o), ((3, 5, 20, 17)[: len(o)],), draw=any_bits) for o in orders]
+    cases += [Case(f, ((2, 50, 21),)) for f in (k.col_sum, k.col_max)]
+    cases += [Case(f, ((37, 130),), m) for f in (k.full_sum, k.full_min) for m in ("ship_3x2", "mini")]
+    plain: dict[str, object] = {"size": (3, 3), "padding": ((1, 1), (1, 1)), "pixels": 84}
+    wide: dict[str, object] = {**plain, "stride": (2, 1), "dilation": (1, 2), "padding": ((1, 0), (2, 2)), "pixels": 42}
+    cases += [Case(k.conv2d_taps, ((2, 7, 6, 40), (9, 13, 40), (13,)), m, knobs=plain) for m in ("ship_3x2", "mini")]
+    cases += [Case(k.conv2d_taps, ((2, 7, 7, 33), (9, 20, 33)), knobs={**wide, "activation": "relu"})]
+    return [*cases, Case(k.conv2d_taps, ((2, 7, 6, 3), (1, 8, 27)), knobs={**plain, "joined": True})]
+
+
 def plan_of(case: Case) -> Plan:
     """The compiled plan of a case, with no value on the device yet."""
     return case.kernel._plan(load(case.machine), list(case.shapes), (None,) * len(case.shapes), case.knobs)
 
 
-CORPUS = [*_products(), *_elementwise(), *_rows(), *_language(), *_library()]
+CORPUS = [*_products(), *_elementwise(), *_rows(), *_language(), *_library(), *_movement()]

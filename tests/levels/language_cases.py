@@ -140,3 +140,40 @@ def nested(a=L.In(M, K), b=L.In(N, K), c=L.Out(M, N), *, gm=4, gn=4, nk=1, part=
             acc += a[i, k] @ b[j, k]
         with units(acc.parts(part)) as e:
             c[i, j] <<= L.maximum(acc[e], 0)
+
+
+@kernel
+def turned_halves(x=L.In(..., M, N), y=L.Out(..., M, N)):
+    """Columns of a row, computed with and set behind others."""
+    for r in grid(x.rows()):
+        y[r] <<= L.join(-x[r, N // 2 :], x[r, : N // 2])
+
+
+@kernel
+def into_columns(x=L.In(M, 20), z=L.In(M, 7), y=L.Out(M, 55)):
+    """Stores into parts of rows, in words of their own: moved, computed, one number spread."""
+    for r in grid(M):
+        y[r, 0:16] <<= x[r, 2:18]
+        y[r, 16:48] <<= L.join(x[r], z[r], z[r, 2:7])
+    for r in grid(M):
+        y[r, 48:] <<= z[r] * 2.0 + x[r, 13:]
+
+
+@kernel
+def centred_columns(x=L.In(..., M, N), y=L.Out(..., N, M)):
+    """Rows of a transposed port, in arithmetic and as numbers."""
+    for c in grid(x.T.rows()):
+        y[c] <<= x.T[c] - L.row_mean(x.T[c])
+
+
+@kernel
+def turned_temporary(x=L.In(M, K), w=L.In(N, K), y=L.Out(N, M), *, g=2):
+    """A product's transpose, stored by the relayout itself."""
+    t = L.temp(M, N)
+    for i, j in grid(x.tiles(g), w.tiles(g)):
+        acc = L.tile(g, g, 1)
+        for k in sweep(x.chunks32(1)):
+            acc += x[i, k] @ w[j, k]
+        t[i, j] <<= acc
+    for c in grid(N):
+        y[c] <<= t.T[c]

@@ -172,6 +172,7 @@ def permutation(order: tuple[int, ...]) -> Kernel:
             rows(turned, x, before, range(last))
         rows(y, turned.T, order[:-1], [*lead, last])
 
+    permute.__name__ = "permute_" + "".join(map(str, order))
     return kernel(permute)
 
 

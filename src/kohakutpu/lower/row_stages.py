@@ -16,7 +16,7 @@ from kohakuaccel.diagnostics import Refusal, SourceLine
 from kohakuaccel.lang.indices import IndexExpr
 from kohakuaccel.lang.ports import Port, Tiling
 from kohakuaccel.lang.trace import StageNode, StoreNode
-from kohakuaccel.lang.values import Join, Value, View
+from kohakuaccel.lang.values import Apply, Join, Reduce, Value, View
 from kohakutpu.layouts import WORD_ELEMENTS, RowMajor
 from kohakutpu.lower.body import Body, Builder
 from kohakutpu.lower.instances import enumerate_instances, leaves_of, ports_of
@@ -48,15 +48,8 @@ class _Operands:
 
 
 def readable(work: Work, v: Value, source: SourceLine) -> Tensor:
-    """The tensor an operand reads. Refused: accumulators, and joined rows."""
+    """The tensor an operand reads. Refused: accumulators."""
     port = v.port if isinstance(v, View) else v
-    if isinstance(port, Join):
-        raise Refusal(
-            "joined rows are what a store takes, not an operand",
-            where=str(v),
-            hint="store them in an L.temp and use its rows",
-            source=source,
-        )
     if not isinstance(port, Port):
         raise Refusal(
             "an accumulator is used in the stage that opened it",
@@ -65,6 +58,22 @@ def readable(work: Work, v: Value, source: SourceLine) -> Tensor:
             source=source,
         )
     return work.tensor(port, source)
+
+
+def check_joins(value: Value, stored: bool = True) -> None:
+    """Rows are joined by a store of a row stage, or inside a joined row, and nowhere else."""
+    stack = [(value, stored)]
+    while stack:
+        v, allowed = stack.pop()
+        if isinstance(v, Join) and not allowed:
+            raise Refusal(
+                "joined rows are what a store takes, not an operand",
+                where=str(v),
+                hint="store them in an L.temp and use its rows",
+                source=v.source,
+            )
+        inner = v.args if isinstance(v, Join | Apply) else (v.arg,) if isinstance(v, Reduce) else ()
+        stack.extend((a, allowed and isinstance(v, Join)) for a in inner)
 
 
 def shape_of(tensor: Tensor, port: Port) -> tuple[int, ...]:
@@ -153,6 +162,7 @@ class RowStage:
     def lower(self) -> None:
         """Append the bands of `target[..., r] <<= value`."""
         store, work = self.store, self.work
+        check_joins(store.value)
         view = store.target
         if view.port.turned:
             raise Refusal(

@@ -21,7 +21,7 @@ from kohakuaccel.schedule import Schedule
 from kohakutpu.layouts import KBLOCK, LANES, Layout, ceil_div
 from kohakutpu.lower.binding import Binding
 from kohakutpu.lower.instances import ports_of, tile_rows, views_of
-from kohakutpu.lower.row_stages import RowStage
+from kohakutpu.lower.row_stages import RowStage, check_joins
 from kohakutpu.lower.tile_stage import TileStage
 from kohakutpu.lower.vector_stages import elementwise_store
 from kohakutpu.lower.work import Env, Work, data_words
@@ -129,12 +129,13 @@ def _stage(work: Work, node: StageNode, env: Env) -> None:
 
 
 def _check_whole(nodes: Sequence[Node]) -> None:
-    """Only a row stage takes columns of rows."""
+    """Only a row stage takes columns of rows, and joins rows."""
     for node in nodes:
         views: list[View] = []
         if isinstance(node, LoopNode):
             _check_whole(node.body)
         elif isinstance(node, StoreNode):
+            check_joins(node.value, False)
             views = [node.target, *views_of(node.value)]
         elif isinstance(node, StatementNode):
             for arg in node.args:
@@ -162,8 +163,9 @@ def _check_hazards(stores: Sequence[StoreNode]) -> None:
                     hint="put them in separate stages",
                     source=store.source,
                 )
-        if id(store.target.port) in written:
-            first = written[id(store.target.port)]
+        first = written.get(id(store.target.port))
+        # Parts of rows may be written by several stores; the schedule's check of every word finds those that overlap.
+        if first is not None and None in (first.target.columns, store.target.columns):
             raise Refusal(
                 "an output element is written once",
                 where=f"{store.target} (first written at {first.source})",
