@@ -298,3 +298,10 @@ class TilePattern:
 
 Layout = RowMajor | OperandPack | DrainedTiles | TilePattern
 Streamable = RowMajor | DrainedTiles  # layouts the vector cores can walk element by element
+
+
+def canonical(layout: Layout) -> Layout:
+    """One value for layouts with the same bytes: unpadded row-major orders differ only in how rows are counted."""
+    if isinstance(layout, RowMajor) and layout.pitch == layout.cols:
+        return RowMajor(1, layout.size, layout.size)
+    return layout

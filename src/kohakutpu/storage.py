@@ -21,7 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kohakuaccel.diagnostics import OutOfMemory, Refusal
-from kohakutpu.layouts import Layout, OperandPack, RowMajor
+from kohakutpu.layouts import Layout, OperandPack, canonical
 
 if TYPE_CHECKING:
     from kohakutpu.device import Buffer, Device
@@ -31,14 +31,6 @@ EXPANSIONS_KEPT = 4  # stretched or transposed forms that a value keeps for the 
 
 _live: weakref.WeakSet[Storage] = weakref.WeakSet()
 _pinned: set[Storage] = set()
-
-
-def canonical(layout: Layout) -> Layout:
-    """One key for layouts with the same bytes: unpadded row-major orders differ only in how rows are
-    counted."""
-    if isinstance(layout, RowMajor) and layout.pitch == layout.cols:
-        return RowMajor(1, layout.size, layout.size)
-    return layout
 
 
 class Storage:

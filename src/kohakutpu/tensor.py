@@ -19,8 +19,8 @@ from kohakutpu import conversion
 from kohakutpu.broadcasting import Shape
 from kohakutpu.callers import at_users_line
 from kohakutpu.conversion import Overflow, Shown
-from kohakutpu.layouts import Layout, RowMajor
-from kohakutpu.storage import Storage, canonical
+from kohakutpu.layouts import Layout, RowMajor, canonical
+from kohakutpu.storage import Storage
 
 if TYPE_CHECKING:
     from kohakutpu.device import Buffer, Device

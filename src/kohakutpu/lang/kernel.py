@@ -343,7 +343,7 @@ def _hints(arguments: Sequence[object]) -> tuple[Hint | None, ...]:
 
 def _operand_notes(arguments: Sequence[object], buffers: Sequence[Any]) -> list[str]:
     """What bringing each argument into its layout costs: nothing, an upload, or a relayout through the host."""
-    from kohakutpu.storage import canonical
+    from kohakutpu.layouts import canonical
     from kohakutpu.tensor import Tensor
 
     notes: list[str] = []

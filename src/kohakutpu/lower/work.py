@@ -21,20 +21,13 @@ from kohakuaccel.lang.trace import Trace
 from kohakuaccel.machine import Machine
 from kohakuaccel.schedule import Band, BufferSpec, Stage
 from kohakutpu.lang.memory import Table
-from kohakutpu.layouts import Layout, OperandPack, RowMajor, Streamable, WordRuns
+from kohakutpu.layouts import Layout, OperandPack, Streamable, WordRuns, canonical
 from kohakutpu.lower import reorder
 from kohakutpu.lower.binding import Binding
 
 Ints = NDArray[np.int64]
 Env = Mapping[Index | Dim, int]
 """Numbers of the loops around a stage, and of all dims."""
-
-
-def canonical(layout: Layout) -> Layout:
-    """One value for layouts with the same bytes: unpadded row-major orders differ only in how rows are counted."""
-    if isinstance(layout, RowMajor) and layout.pitch == layout.cols:
-        return RowMajor(1, layout.size, layout.size)
-    return layout
 
 
 @dataclass(slots=True)
