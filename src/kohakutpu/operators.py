@@ -53,6 +53,14 @@ def _call(name: str, *operands: Tensor, **knobs: object) -> Tensor:
     return kernel(*operands, **knobs)
 
 
+def moved(name: str, x: Tensor, how: Shape) -> Storage:
+    """What a copying kernel made of a value that only the device has."""
+    from kohakutpu import kernels
+
+    copy: Callable[[Tensor, Shape], Tensor] = getattr(kernels, name)
+    return copy(x, how).storage
+
+
 def _shaped(value: Tensor, shape: Shape, dtype: Shown) -> Tensor:
     """A kernel's result under the operator's shape and dtype."""
     if value.shape == shape and value.dtype == dtype:

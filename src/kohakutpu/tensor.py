@@ -37,12 +37,6 @@ def _ops():
     return operators
 
 
-def _moves():
-    from kohakutpu.kernels import movement
-
-    return movement
-
-
 def current_device() -> Device:
     """The device that new tensors live on: the one chosen with `use`, else the default machine."""
     from kohakutpu import device
@@ -230,7 +224,7 @@ class Tensor:
             source.device,
             source.size,
             derive=lambda: source.host().reshape(held).transpose(order),
-            remake=lambda: _moves().permute(Tensor(source, held, dtype), order).storage if source.device_only else None,
+            remake=lambda: _ops().moved("permute", Tensor(source, held, dtype), order) if source.device_only else None,
             device_born=source.device_born,
         )
         return Tensor(derived, shape, dtype)
@@ -256,7 +250,7 @@ class Tensor:
                 size,
                 derive=lambda: np.broadcast_to(source.host().reshape(held), shape),
                 remake=lambda: (
-                    _moves().expand(Tensor(source, held, dtype), shape).storage if source.device_only else None
+                    _ops().moved("expand", Tensor(source, held, dtype), shape) if source.device_only else None
                 ),
                 device_born=source.device_born,
             )
