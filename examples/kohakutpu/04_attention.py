@@ -88,19 +88,19 @@ def exact(q, k, v, causal=False):
 def main() -> None:
     rng = np.random.default_rng(4)
     q, k, v = (ktpu.tensor(rng.standard_normal((4, 128, 64))) for _ in range(3))
-    numbers = [t.numpy().astype(np.float64) for t in (q, k, v)]
+    a, b, c = (t.numpy().astype(np.float64) for t in (q, k, v))
 
     def report(name, result, want):
         error = np.linalg.norm(result.numpy().reshape(want.shape) - want) / np.linalg.norm(want)
         print(f"{name:<34} relative error {error:.1e}")
 
-    report("whole rows", attention(q, k, v), exact(*numbers))
-    report("whole rows, causal", attention(q, k, v, causal=True), exact(*numbers, causal=True))
-    report("online, blocks of 64 keys", online(q, k, v), exact(*numbers))
+    report("whole rows", attention(q, k, v), exact(a, b, c))
+    report("whole rows, causal", attention(q, k, v, causal=True), exact(a, b, c, causal=True))
+    report("online, blocks of 64 keys", online(q, k, v), exact(a, b, c))
 
     # The library's kernel takes any heads, lengths and masks, and blocks of q rows that bound the temporaries.
     one = [t.reshape(1, *t.shape) for t in (q, k, v)]
-    report("the library's, causal", kernels.flash_attention(*one, causal=True), exact(*numbers, causal=True))
+    report("the library's, causal", kernels.flash_attention(*one, causal=True), exact(a, b, c, causal=True))
     whole = kernels.flash_attention(*one).numpy()
     blocked = kernels.flash_attention(*one, qblock=32).numpy()
     print(f"{'in blocks of 32 rows':<34} same bits: {np.array_equal(whole, blocked)}")

@@ -9,6 +9,7 @@ those.
 from __future__ import annotations
 
 from collections.abc import Callable
+from types import ModuleType
 from typing import Any
 
 import numpy as np
@@ -59,6 +60,13 @@ def moved(name: str, x: Tensor, how: Shape) -> Storage:
 
     copy: Callable[[Tensor, Shape], Tensor] = getattr(kernels, name)
     return copy(x, how).storage
+
+
+def movement() -> ModuleType:
+    """The kernels that move values on the device."""
+    from kohakutpu.kernels import movement as moves
+
+    return moves
 
 
 def _shaped(value: Tensor, shape: Shape, dtype: Shown) -> Tensor:
