@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from kohakuaccel.diagnostics import Refusal
+from kohakuaccel.diagnostics import OutOfMemory, Refusal
 from kohakutpu import kernels
 from kohakutpu.lang import Kernel
 from kohakutpu.lower.elementwise import ElementwiseBand
@@ -25,7 +25,8 @@ def test_matmul_schedule_prints_every_decision() -> None:
     assert plan(kernels.matmul, (256, 512), (256, 512)).pretty().splitlines() == [
         "schedule matmul on ship_3x2",
         "  stage 0  MG  grid 4x2 of 64x128, 8 instances on 6 clusters",
-        "    tile 16x32 sub-tiles, 4 K blocks per fill: 2*gm*gn/(gm+gn) = 21.33 MACs per operand byte",
+        "    tile 16x32 sub-tiles, 4 K blocks per fill: 21.33 MACs per operand byte, 100.0% of the padded "
+        "work is the problem's",
         "    A pack A(256x512, tile 16, chunk 4 preq), B pack B(256x512, tile 32, chunk 4 preq): 4 chunks",
         "    A in 4 buffers of 64 entries: 32 fills for 32 uses",
         "    B in 2 buffers of 128 entries: 32 fills for 32 uses",
@@ -138,3 +139,14 @@ def test_temporaries_share_memory_only_when_they_never_live_together() -> None:
                     size = q.buffers[a].layout.nbytes
                     apart = space.offsets[a] + size <= space.offsets[b]
                     assert apart or space.offsets[b] + q.buffers[b].layout.nbytes <= space.offsets[a]
+
+
+def test_a_tile_says_what_padding_costs() -> None:
+    assert "73.2% of the padded work is the problem's" in plan(kernels.matmul, (300, 128), (300, 128)).pretty()
+
+
+def test_a_footprint_that_no_order_can_fit_is_refused() -> None:
+    with pytest.raises(OutOfMemory, match="live temporaries fit the device memory") as caught:
+        plan(kernels.silu, (20_000_000,), machine="mini")
+    assert caught.value.limit == "67,108,864 bytes"
+    assert plan(kernels.silu, (16_000_000,), machine="mini").footprint == 64_000_000

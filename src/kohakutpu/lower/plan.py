@@ -15,7 +15,7 @@ from weakref import WeakKeyDictionary
 import numpy as np
 from numpy.typing import NDArray
 
-from kohakuaccel.diagnostics import SourceLine
+from kohakuaccel.diagnostics import OutOfMemory, SourceLine
 from kohakuaccel.image import Image
 from kohakuaccel.machine import Machine
 from kohakuaccel.program import Program, UnitProgram
@@ -49,6 +49,7 @@ class Plan:
         self.machine = machine
         self.schedule = schedule
         self.notes = tuple(notes)
+        self._check_footprint()
         self.tables: WeakKeyDictionary[Any, dict[int, Any]] = WeakKeyDictionary()
         """Per device, the tensors that hold this plan's tables there (kept by whoever runs the plan)."""
         self._images: OrderedDict[tuple[int, ...], Image] = OrderedDict()
@@ -62,6 +63,25 @@ class Plan:
         layout = self.schedule.buffers[number].layout
         assert isinstance(layout, Layout)
         return layout
+
+    @property
+    def footprint(self) -> int:
+        """Bytes of device memory a call needs at once: inputs, tables and outputs apart, temporaries by lifetime."""
+        apart = sum(s.layout.nbytes for s in self.buffers if s.role not in ("temp", "l1"))
+        return apart + self.workspace.nbytes
+
+    def _check_footprint(self) -> None:
+        """Refuse what no order of allocations can fit."""
+        limit = self.machine.memories[0].size
+        if self.footprint > limit:
+            largest = max(self.buffers, key=lambda s: s.layout.nbytes)
+            raise OutOfMemory(
+                "a call's inputs, outputs and live temporaries fit the device memory",
+                where=f"kernel {self.schedule.kernel} on {self.machine.name}",
+                got=f"{self.footprint:,} bytes",
+                limit=f"{limit:,} bytes",
+                hint=f"split the call; its largest buffer is {largest}",
+            )
 
     @cached_property
     def program(self) -> Program:

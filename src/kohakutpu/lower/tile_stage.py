@@ -7,6 +7,7 @@ what is not that form.
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 
@@ -21,7 +22,7 @@ from kohakuaccel.lang.trace import LoopNode, StageNode, StatementNode, StoreNode
 from kohakuaccel.lang.values import Contraction, View
 from kohakutpu.lang.memory import Region
 from kohakutpu.lang.tiles import Tile
-from kohakutpu.layouts import KBLOCK, DrainedTiles, OperandPack
+from kohakutpu.layouts import KBLOCK, LANES, DrainedTiles, OperandPack
 from kohakutpu.lower import tiling
 from kohakutpu.lower.contraction import ContractionBand, Term
 from kohakutpu.lower.epilogue import Epilogue
@@ -192,7 +193,7 @@ class TileStage:
                 parts = replace(layout, batch=layout.batch * tile.split)
                 held = shape if tile.split == 1 else (tile.split, *shape)
                 out = self.work.temporary(tile.name, held, parts, "l1" if nodes else "temp")
-            why = f"2*gm*gn/(gm+gn) = {2 * self.gm * self.gn / (self.gm + self.gn):.2f} MACs per operand byte"
+            why = self._why(layout, terms)
             line = self.sums[id(tile)][0].source
             spread, places, terms = self._split(tile, layout, at, terms)
             drained = len(self.work.stages)
@@ -209,6 +210,15 @@ class TileStage:
             # An accumulator waits for its epilogue in a core's L1, so whatever moves operands on that core comes first.
             product, *between, last = self.work.stages[drained:]
             self.work.stages[drained:] = [*between, product, last]
+
+    def _why(self, layout: DrainedTiles, terms: Sequence[Term]) -> str:
+        """The two numbers that rank a tile: operand intensity, and how much of the padded work is the problem's."""
+        down, across = layout.grid
+        rows, cols = down * LANES * layout.gm, across * LANES * layout.gn
+        asked = sum(layout.rows * layout.cols * t.a_layout.cols for t in terms)
+        done = sum(rows * cols * t.a_layout.chunks * t.a_layout.chunk * KBLOCK for t in terms)
+        intensity = 2 * self.gm * self.gn / (self.gm + self.gn)
+        return f"{intensity:.2f} MACs per operand byte, {100 * asked / done:.1f}% of the padded work is the problem's"
 
     def _split(
         self, tile: Tile, layout: DrainedTiles, at: Ints, terms: tuple[Term, ...]
