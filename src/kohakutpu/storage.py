@@ -111,11 +111,14 @@ class Storage:
             self.expansions.pop(next(iter(self.expansions)))
         self.expansions[form] = made
 
+    @property
+    def pending(self) -> bool:
+        """Whether `settle` has something to make: the value it would be made from may be only on the device."""
+        return self._remake is not None and self._host is None and not self._buffers
+
     def settle(self) -> None:
         """Before a kernel reads the value: what is derived from a value that only the device has is derived there."""
-        if self._remake is None or self._host is not None or self._buffers:
-            return
-        made = self._remake()
+        made = self._remake() if self.pending and self._remake is not None else None
         if made is not None:
             self._buffers.update(made._buffers)
             self._derive = self._remake = None

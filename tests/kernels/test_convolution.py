@@ -6,6 +6,8 @@ from typing import Any
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from api.bounds import FP16, STEP, TINY, matmul_bound
@@ -131,15 +133,37 @@ def test_channels_first(groups: int) -> None:
     assert np.array_equal(got.numpy(), want.transpose(first))
 
 
-def test_a_chain_moves_nothing_over_the_host() -> None:
-    x, w = ktpu.tensor(draw(1, 8, 8, 32)), ktpu.tensor(draw(32, 3, 3, 32, scale=0.06))
-    first = kernels.conv2d(x, w, padding=1, activation="relu")
+@pytest.mark.parametrize("layout", ["NHWC", "NCHW"])
+def test_a_chain_moves_nothing_over_the_host(layout: str) -> None:
+    x, w = draw(1, 8, 8, 32), draw(32, 3, 3, 32, scale=0.06)
+    order = (0, 1, 2, 3) if layout == "NHWC" else (0, 3, 1, 2)
+    image, weight = ktpu.tensor(x.transpose(order)), ktpu.tensor(w.transpose(order))
+    first = kernels.conv2d(image, weight, padding=1, activation="relu", layout=layout)
     before = ktpu.stats()
-    second = kernels.conv2d(first, w, padding=1, stride=2)
+    second = kernels.conv2d(first, weight, padding=1, stride=2, layout=layout)
     after = ktpu.stats()
     for counter in ("relayouts", "bytes_from_device"):
         assert after[counter] == before[counter]
-    check(second.numpy(), first.numpy(), w.numpy(), padding=1, stride=2)
+    back = tuple(order.index(axis) for axis in range(4))
+    check(second.numpy().transpose(back), first.numpy().transpose(back), w, padding=1, stride=2)
+
+
+@settings(max_examples=15, deadline=None)
+@given(st.data())
+def test_any_convolution(data: st.DataObject) -> None:
+    def draw_number(low: int, high: int) -> int:
+        return data.draw(st.integers(low, high))
+
+    size = draw_number(1, 4), draw_number(1, 4)
+    stride = draw_number(1, 3), draw_number(1, 3)
+    dilation = draw_number(1, 2), draw_number(1, 2)
+    padding = tuple((draw_number(0, 3), draw_number(0, 3)) for _ in range(2))
+    least = [max(1, d * (k - 1) + 1 - sum(p)) for d, k, p in zip(dilation, size, padding)]
+    high, wide = (n + draw_number(0, 6) for n in least)
+    channels, outputs = draw_number(1, 70), draw_number(1, 20)
+    x, w = draw(draw_number(1, 2), high, wide, channels), draw(outputs, *size, channels, scale=0.1)
+    options: dict[str, Any] = {"stride": stride, "dilation": dilation, "padding": padding}
+    check(kernels.conv2d(x, w, **options).numpy(), x, w, **options)
 
 
 def test_weights_are_arranged_and_uploaded_once() -> None:

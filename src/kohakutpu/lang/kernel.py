@@ -353,6 +353,8 @@ def _operand_notes(arguments: Sequence[object], buffers: Sequence[Any]) -> list[
             continue
         if canonical(spec.layout) in a.storage.layouts:
             notes.append(f"{spec.name}: on the device in this order")
+        elif a.storage.pending:
+            notes.append(f"{spec.name}: derived from another value, on the device if only the device has that")
         elif a.storage.device_born:
             held = ", ".join(str(layout) for layout in a.layouts())
             notes.append(f"{spec.name}: relayout through the host, {held} -> {spec.layout}")
