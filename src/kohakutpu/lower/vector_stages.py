@@ -56,7 +56,12 @@ def elementwise_store(work: Work, node: StageNode, store: StoreNode, env: Env) -
     # The order all are walked in: what a stage wrote already comes first, then what a value has on the device.
     written = [t for t in (target, *order) if t.home >= 0]
     hints = [work.hint(t) for t in (*written, *order)]
-    layout = next((h for h in hints if h is not None), None) or RowMajor.of_shape(target.shape)
+    known = [h for h in hints if h is not None]
+    natural = RowMajor.of_shape(target.shape)
+    # Rows cut for another shape are worth keeping only where nothing is in this one.
+    layout = next((h for h in known if h.cols == natural.cols), next(iter(known), natural))
+    if target.home >= 0:
+        layout = work.hint(target) or layout
     reads = tuple(work.read(t, layout, store.source) for t in order)
     out = work.write(target, layout, store.source)
     names = tuple(t.port.name for t in order)
