@@ -28,6 +28,7 @@ ORDER: dict[str, tuple[tuple[str, ...], ...]] = {
         ("device",),
         ("program",),
         ("schedule",),
+        ("graph",),
         ("lang",),
         ("cli",),
     ),
