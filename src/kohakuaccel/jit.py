@@ -13,6 +13,7 @@ import importlib.util
 import inspect
 import os
 import re
+import subprocess
 import sys
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from contextlib import contextmanager
@@ -40,15 +41,15 @@ def cache_root() -> Path:
 
 
 def _source_of(module: str) -> Path | None:
-    loaded = sys.modules.get(module)
-    file = getattr(loaded, "__file__", None)
-    if file is None:
-        try:
-            spec = importlib.util.find_spec(module)
-        except (ImportError, ValueError):
-            return None
-        file = None if spec is None else spec.origin
-    return Path(file) if file else None
+    """The file of a module of ours, found without importing anything: importing a kernel module compiles it."""
+    top, *rest = module.split(".")
+    spec = importlib.util.find_spec(top)
+    for folder in (spec.submodule_search_locations or ()) if spec else ():
+        place = Path(folder).joinpath(*rest)
+        for file in (place.with_suffix(".py") if rest else place, place / "__init__.py"):
+            if file.is_file():
+                return file
+    return Path(spec.origin) if spec and spec.origin and not rest else None
 
 
 def _imports(module: str, root: str, text: str) -> Iterator[str]:
@@ -190,11 +191,14 @@ def separate(signature: Any, *, python: bool = False) -> Any:
 
 
 @contextmanager
-def first_call(label: str, module: str) -> Generator[None]:
-    """Around the first call into `module`'s kernels: says on stderr that they compile, when they must."""
+def first_call(label: str, module: str) -> Generator[bool]:
+    """Around the loading of kernels and their first call: says on stderr that they compile, when they must.
+
+    module: the one whose sources decide whether the cache holds them all. Yields whether it does not.
+    """
     marker = cache_root() / f"{module}-{source_hash(module)}" / "compiled"
     if marker.exists():
-        yield
+        yield False
         return
     from rich.console import Console
 
@@ -202,9 +206,35 @@ def first_call(label: str, module: str) -> Generator[None]:
     text = f"compiling {label} (once on this machine, tens of seconds)"
     if console.is_terminal:
         with console.status(text):
-            yield
+            yield True
     else:
         print(text, file=sys.stderr, flush=True)
-        yield
+        yield True
     marker.parent.mkdir(parents=True, exist_ok=True)
     marker.touch()
+
+
+@contextmanager
+def compiling_beside(module: str) -> Generator[None]:
+    """Meanwhile another process imports `module`, so that its kernels are in the disk cache when this one needs them.
+
+    numba compiles one function at a time per process. Whatever the other process fails at, this one compiles itself.
+    """
+    if (os.cpu_count() or 1) < 2 or not sys.executable:
+        yield
+        return
+    path = os.pathsep.join(p for p in sys.path if p)
+    other = subprocess.Popen(
+        [sys.executable, "-c", f"import {module}"],
+        env={**os.environ, "PYTHONPATH": path},
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    )
+    try:
+        yield
+    except BaseException:
+        other.kill()
+        raise
+    finally:
+        other.wait()

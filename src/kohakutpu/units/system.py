@@ -12,13 +12,15 @@ engine that was started as far as it goes; an engine that waits for another mesh
 from __future__ import annotations
 
 import mmap
+from contextlib import nullcontext
+from types import ModuleType
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from kohakuaccel.diagnostics import Fault, Hang, Refusal, Unsupported
-from kohakuaccel.jit import first_call
+from kohakuaccel.jit import compiling_beside, first_call
 from kohakuaccel.machine import Machine
 from kohakutpu.isa import control as reg
 from kohakutpu.units import agent_state as a
@@ -56,11 +58,23 @@ class System:
                 raise Unsupported(
                     f"the feature {flag} has no model", where=f"machine {machine.name}", hint="switch it off"
                 )
-        from kohakutpu.units import cluster, control, memory, vector
+        with first_call("the machine model", "kohakutpu.units.control") as cold:
+            # The clusters and the vector cores are two halves of equal size that do not know each other.
+            with compiling_beside("kohakutpu.units.vector") if cold else nullcontext():
+                from kohakutpu.units import cluster, memory
+            from kohakutpu.units import control, vector
 
+            self._build(machine, cluster, control, memory, vector)
+            self.nonfinite = nonfinite
+            self.faults = faults
+            self.reset_units()
+            self._advance()
+
+    def _build(
+        self, machine: Machine, cluster: ModuleType, control: ModuleType, memory: ModuleType, vector: ModuleType
+    ) -> None:
+        """State arrays of the whole machine, and the compiled functions that work on them."""
         self.machine = machine
-        self.faults = faults
-        self.nonfinite = nonfinite
         self._upload = memory.quantising_upload
         p = machine.params
         agent_words = (reg.STAGE + reg.STAGE_BYTES * p.stage_flits) // 8
@@ -88,9 +102,6 @@ class System:
         self._registers = (c.run, c.agent, c.rx)
         self._report = Report(machine, c, self.vectors)
         self._run, self._write = control.advance, control.write_registers
-        with first_call("the machine model", control.__name__):
-            self.reset_units()
-            self._advance()
 
     @property
     def nonfinite(self) -> str:
@@ -113,6 +124,17 @@ class System:
         if policy not in ("raise", "signal"):
             raise Refusal("faults are 'raise' or 'signal'", got=policy)
         self._stop_on_fault = int(policy == "raise")
+
+    def log_kernels(self, on: bool = True) -> None:
+        """Note the kernel cycles of every RUN from now on, for `take_kernels`: room for one round of each mesh."""
+        self.control.log[0] = int(on)
+
+    def take_kernels(self) -> list[tuple[int, int]]:
+        """(number of the unit in the machine's list, kernel cycles) of the RUNs noted since the last call, in order."""
+        log = self.control.log
+        noted = log[1 : log[0]].tolist()
+        self.log_kernels()
+        return [(word >> a.LOG_SHIFT, word & (1 << a.LOG_SHIFT) - 1) for word in noted]
 
     # the bus
 

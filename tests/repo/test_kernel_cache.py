@@ -1,0 +1,49 @@
+"""The compiled-kernel cache: its key covers everything a kernel was built from, and computing it costs nothing."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from kohakuaccel import jit
+
+
+def test_the_key_is_computed_without_importing_kernels() -> None:
+    code = (
+        "import sys; from kohakuaccel.jit import source_hash; source_hash('kohakutpu.units.control');"
+        "print([m for m in sys.modules if m.startswith('kohakutpu')])"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
+
+
+def test_a_changed_constant_in_an_imported_module_changes_the_key(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    package = tmp_path / "cachedpkg"
+    package.mkdir()
+    (package / "__init__.py").write_text("")
+    (package / "constants.py").write_text("A = 1\n")
+    (package / "unrelated.py").write_text("B = 1\n")
+    (package / "kernels.py").write_text("from cachedpkg.constants import (\n    A,\n)\nimport math\n")
+    monkeypatch.syspath_prepend(str(tmp_path))
+
+    def key() -> str:
+        jit._closures.clear()
+        return jit.source_hash("cachedpkg.kernels")
+
+    first = key()
+    (package / "unrelated.py").write_text("B = 2\n")
+    assert key() == first
+    (package / "constants.py").write_text("A = 2\n")
+    assert key() != first
+
+
+def test_another_process_compiles_beside_and_may_fail() -> None:
+    with jit.compiling_beside("no_such_module_at_all"):
+        pass
+    with pytest.raises(KeyError), jit.compiling_beside("json"):
+        raise KeyError("passed on")
