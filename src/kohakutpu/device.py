@@ -7,6 +7,7 @@ One lock per device: its methods may be called from any thread, one at a time.
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable
 from typing import Any, cast
 
 import numpy as np
@@ -30,6 +31,9 @@ _HOST_POLLS = 1000  # reads before a POLL executed by the host counts as a hang
 _OPCODE_KEY = "kohakutpu.opcodes"
 
 
+OnRun = Callable[[Image, dict[str, list[int]]], None]
+
+
 class Device:
     """One machine behind a transport (by default its model), with an arena per mesh memory.
 
@@ -48,6 +52,9 @@ class Device:
             transport = transport.inner
         self._model = transport
         self.counters = Counters()
+        self.on_run: OnRun | None = None
+        """Called after each run with the image and the kernel cycles of each vector core's RUNs, by unit name. The
+        cycles are empty where the transport is no model."""
         self.loader = Loader(self.machine)
         self.lock = threading.RLock()
         self._arenas = tuple(
@@ -153,13 +160,24 @@ class Device:
             counters.rounds += len(rounds)
             counters.count_flits(flits)
             counts: dict[int, NDArray[np.int64]] = {}
+            kernels: dict[str, list[int]] = {}
+            log = getattr(self._model, "log_kernels", None) if self.on_run is not None else None
+            if log is not None:
+                log()
             at = 0
             while at < len(rounds):
                 end = at + 1
                 while end < len(rounds) and rounds[end].group == rounds[at].group:
                     end += 1
                 self._group(image, rounds[at:end], counts)
+                if log is not None:
+                    for unit, cycles in getattr(self._model, "take_kernels")():  # noqa: B009  (a model's own method)
+                        kernels.setdefault(self.machine.units[unit].name, []).append(cycles)
                 at = end
+            if log is not None:
+                log(False)
+            if self.on_run is not None:
+                self.on_run(image, kernels)
 
     def _group(self, image: Image, rounds: tuple[Round, ...], counts: dict[int, NDArray[np.int64]]) -> None:
         """Rounds that start together, one per mesh. `counts` holds each mesh's signal counts per node."""

@@ -26,6 +26,7 @@ ORDER: dict[str, tuple[tuple[str, ...], ...]] = {
         ("isa",),
         ("image",),
         ("device",),
+        ("sim",),
         ("program",),
         ("schedule",),
         ("graph",),
@@ -38,6 +39,7 @@ ORDER: dict[str, tuple[tuple[str, ...], ...]] = {
         ("units",),
         ("dispatch",),
         ("device",),
+        ("sim",),
         ("lang",),  # what a kernel's body may say; calling a kernel is lang.kernel, above the lowering
         ("lower",),
         ("storage",),

@@ -83,6 +83,7 @@ E_STAGE = 66  # a program beyond the staging RAM: d0 = first slot, d1 = flits, d
 E_QUEUE = 67  # a raw instruction into a full FIFO: d0 = mesh<<8|y<<4|x, d1 = depth
 
 RX_FLITS = 64
+LOG_SHIFT = 48  # Control.log
 FREE_NODE = -1
 AGENT_NODE = -2
 
@@ -106,6 +107,7 @@ class Control(NamedTuple):
     limits: NDArray[np.int64]  # [L_COLUMNS]
     stop: NDArray[np.int64]  # [S_COLUMNS]
     note: NDArray[np.int64]  # [NOTE_WORDS] of the last step
+    log: NDArray[np.int64]  # word 0: end of the log, 0 = off; then unit row << LOG_SHIFT | kernel cycles of its RUNs
     layout: NDArray[np.int64]  # Format.extraction() of a cluster payload
 
 
@@ -151,5 +153,6 @@ def make_control(machine: Machine, engine_words: int, agent_words: int) -> Contr
         limits=limits,
         stop=np.zeros(S_COLUMNS, np.int64),
         note=np.zeros(NOTE_WORDS, np.int64),
+        log=np.zeros(1 + meshes * p.stage_flits, np.int64),
         layout=CLUSTER.extraction(),
     )

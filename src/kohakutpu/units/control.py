@@ -13,7 +13,7 @@ import numpy as np
 
 from kohakuaccel.jit import leaf
 from kohakutpu.isa import control as reg
-from kohakutpu.isa import flit
+from kohakutpu.isa import flit, vector
 from kohakutpu.units import cluster_state
 from kohakutpu.units.agent import W, agent_write, halt, signal
 from kohakutpu.units.agent_state import (
@@ -23,6 +23,7 @@ from kohakutpu.units.agent_state import (
     C_NONFINITE,
     C_RETIRED,
     C_SATURATED,
+    LOG_SHIFT,
     Q_INDEX,
     Q_LAST,
     Q_TXN,
@@ -201,6 +202,9 @@ def advance(ctl: Any, cl: Any, vc: Any, mem: Any, out: Any, policy: int, stop_on
                     ctl.counts[u, C_BUSY] = vc.busy[i]
                     ctl.counts[u, C_LOW] = vc.kernel[i]
                     ctl.counts[u, C_SATURATED] = vc.saturated[i]
+                    if 0 < ctl.log[0] < ctl.log.shape[0] and row[0] == vector.ENV_RUN:
+                        ctl.log[ctl.log[0]] = u << LOG_SHIFT | vc.kernel[i]
+                        ctl.log[0] += 1
                 if status == WAITING:
                     unit[u, U_BLOCKED] = note[1]
                     unit[u, U_WAIT] = note[2]

@@ -1,0 +1,74 @@
+"""A vector core on the clock. A RUN takes the cycles that the unit model counted for it, and longer where its port is
+held by others.
+
+It decides waiting only: the words that a RUN reads queue at the port as one customer when the RUN starts, the words
+that it writes occupy the port when it ends. Source: datasheet 8.1, 8.3.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from kohakuaccel.diagnostics import Refusal
+from kohakuaccel.machine import Unit
+from kohakuaccel.sim import SERVE
+from kohakutpu.isa import vector
+from kohakutpu.sim.parts import COMPUTE, CONTROL, WAIT, Clock, Port, Station, Work
+from kohakutpu.sim.programs import Programs
+
+
+class Core(Station):
+    """One vector core. kernels: kernel cycles of its RUNs, in order."""
+
+    def __init__(self, clock: Clock, unit: Unit, port: Port, kernels: Iterator[int]) -> None:
+        super().__init__(clock, unit, port)
+        self._kernels = kernels
+        self._programs = Programs()
+        self._slot = clock.timing.vc_slot - clock.timing.retire_to_accept
+
+    def begin(self, now: int, work: Work) -> None:
+        op, a, b, value = work.row
+        t = self.clock.timing
+        if op != vector.ENV_RUN:
+            if op == vector.ENV_IMEM:
+                self._programs.store(a, value)
+            elif op == vector.ENV_DESC:
+                self._programs.describe(a, b, value)
+            self.clock.span(self.track, now, now + self._slot, CONTROL, "DESC" if op == vector.ENV_DESC else "IMEM")
+            self.clock.events.at(now + self._slot, self.retire, work)
+            return
+        cycles = next(self._kernels, None)
+        if cycles is None:
+            raise Refusal(
+                "every RUN has the kernel cycles of a functional run",
+                where=self.unit.name,
+                hint="time the image that was run, or leave kernel_cycles out",
+            )
+        reads, writes = self._programs.traffic(a)
+        start = now + t.run_fetch
+        if reads:
+            arrival = start + t.vfill_base + self.port_way
+            self.clock.events.at(arrival, self._read, work, now, start + cycles, reads, writes)
+        else:
+            self._ends(now, work, now, start + cycles, writes)
+
+    def _read(self, now: int, work: Work, began: int, end: int, reads: int, writes: int) -> None:
+        t = self.clock.timing
+        # Single words overlap by one cycle in a queue (the measured 806 of datasheet 8.1).
+        cycles = reads * (t.L + t.read_word - 1)
+        start = self.port.fetch(now, cycles, f"{self.unit.name} VFILL {reads}")
+        self.clock.span(self.track, now, start, WAIT, "port busy", self.port.read.name)
+        self._ends(now, work, began, end + start - now, writes)
+
+    def _ends(self, now: int, work: Work, began: int, end: int, writes: int) -> None:
+        self.clock.span(self.track, began, end, COMPUTE, f"RUN {work.row[1]}")
+        if writes and not work.acks:
+            self.clock.events.at(max(now, end + self.write_way), self._write, writes)
+        self.clock.events.at(end, self.retire, work)
+
+    def _write(self, now: int, words: int) -> None:
+        port, burst = self.port, self.clock.machine.params.drain_burst
+        whole, rest = divmod(words, burst)
+        cycles = whole * port.write_cycles(burst) + (port.write_cycles(rest) if rest else 0)
+        start = port.write.serve(now, cycles)
+        self.clock.span(port.write_track, start, start + cycles, SERVE, f"{self.unit.name} VDRAIN {words}")

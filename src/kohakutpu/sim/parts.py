@@ -1,0 +1,168 @@
+"""What the parts of a mesh share on the clock: costs by name, distances, memory ports, the unit's instruction queue.
+
+It decides how a port serves and how a unit takes instructions. It must not know what an instruction does.
+Source: datasheet 8.1.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from typing import NamedTuple
+
+from kohakuaccel.machine import Machine, Mesh, Unit
+from kohakuaccel.sim import SERVE, Events, Resource, Span, Timeline
+
+COMPUTE, WAIT, FILLING, DRAINING, CONTROL = "compute", "wait", "filling", "draining", "control"
+KINDS = (COMPUTE, WAIT, FILLING, DRAINING, CONTROL, SERVE)
+WORK = (COMPUTE, CONTROL, SERVE)
+Place = tuple[int, int]
+
+
+class Work(NamedTuple):
+    """One dispatched instruction: its decoded fields, whether it is its program's last, and the acknowledgements
+    it causes as (receiver, number)."""
+
+    row: list[int]
+    last: bool
+    acks: tuple[tuple[Unit, int], ...]
+
+
+class Clock:
+    """What every part holds: the machine, its events, the timeline they write to, and distances."""
+
+    def __init__(self, machine: Machine, timeline: Timeline) -> None:
+        self.machine = machine
+        self.timing = machine.timing
+        self.timeline = timeline
+        self.events = Events()
+        self.signal: Callable[[Unit, int, bool], None] = _nobody
+        """Called as (unit, cycle at which a signal leaves it, whether it returns a credit)."""
+        self.round_over: Callable[[], None] = _nothing
+        """Called when an engine has executed its DONE."""
+
+    def way(self, mesh: int, a: Place, b: Place) -> int:
+        """Cycles of a flit between two endpoints, unloaded: 4h + 3 over h routers."""
+        t = self.timing
+        hops = self.machine.meshes[mesh].hops(a, b)
+        return t.router_latency * hops + t.endpoint_out + t.endpoint_in
+
+    def agent(self, unit: Unit) -> tuple[Mesh, Place]:
+        mesh = self.machine.meshes[unit.mesh]
+        return mesh, (mesh.agent_x, mesh.agent_y)
+
+    def span(self, track: int, start: int, end: int, kind: str, text: str, on: str = "") -> None:
+        if end > start:
+            self.timeline.spans.append(Span(track, start, end, kind, text, on))
+
+
+def _nobody(unit: Unit, at: int, credit: bool) -> None:
+    raise AssertionError("no agent listens")
+
+
+def _nothing() -> None:
+    pass
+
+
+class Port:
+    """A memory port: one read run at a time, and beside it one write burst at a time from `wr_slots` open ones."""
+
+    def __init__(self, clock: Clock, name: str) -> None:
+        self.clock = clock
+        self.read = Resource(f"{name} read")
+        self.write = Resource(f"{name} write")
+        self.read_track = clock.timeline.track(self.read.name)
+        self.write_track = clock.timeline.track(self.write.name)
+        t = clock.timing
+        self._word = (t.write_burst - t.write_single) / 7  # a burst of 8 takes 11, a single word 4
+        self._single = t.write_single
+        self._room = clock.machine.params.wr_slots
+        self._waiting: deque[Callable[[int], None]] = deque()
+
+    def fetch(self, now: int, cycles: int, text: str) -> int:
+        """A read run arrives now; the cycle at which its service starts."""
+        start = self.read.serve(now, cycles)
+        self.clock.span(self.read_track, start, start + cycles, SERVE, text)
+        return start
+
+    def claim(self, now: int, call: Callable[[int], None]) -> None:
+        """Run `call(cycle)` once one of the open writes is free for its burst: now, or later."""
+        if self._room:
+            self._room -= 1
+            call(now)
+        else:
+            self._waiting.append(call)
+
+    def burst(self, now: int, words: int, text: str) -> None:
+        """A claimed burst is whole at the port."""
+        cycles = self.write_cycles(words)
+        start = self.write.serve(now, cycles)
+        self.clock.span(self.write_track, start, start + cycles, SERVE, text)
+        self.clock.events.at(start + cycles, self._leave)
+
+    def write_cycles(self, words: int) -> int:
+        return self._single + round(self._word * (words - 1))
+
+    def _leave(self, now: int) -> None:
+        if self._waiting:
+            self._waiting.popleft()(now)
+        else:
+            self._room += 1
+
+
+class Station:
+    """A unit's front: instructions are taken in order, one at a time, 2 cycles after the one before retired."""
+
+    def __init__(self, clock: Clock, unit: Unit, port: Port) -> None:
+        self.clock, self.unit, self.port = clock, unit, port
+        self.track = clock.timeline.track(unit.name)
+        mesh, agent = clock.agent(unit)
+        self.agent_way = clock.way(mesh.index, (unit.x, unit.y), agent)
+        place = clock.machine.port_of(unit)
+        self.port_way = clock.way(mesh.index, (unit.x, unit.y), (place.x, place.y))
+        self.write_way = clock.way(mesh.index, (unit.write_x, unit.write_y), (place.x, place.y))
+        self._queue: deque[Work] = deque()
+        self._busy = False
+        self._ready = 0
+        self._gap = clock.timing.retire_to_accept
+        self.fresh = True
+        """No instruction of this round has arrived yet."""
+
+    def arrive(self, now: int, work: Work) -> None:
+        """An instruction enters the unit's FIFO."""
+        self._queue.append(work)
+        if not self._busy:
+            if not self.fresh and now > self._ready:
+                self.clock.span(self.track, self._ready, now, WAIT, "no instruction", "dispatcher")
+            self._take(now)
+        self.fresh = False
+
+    def _take(self, now: int) -> None:
+        self._busy = True
+        self.clock.events.at(max(now, self._ready), self._accept)
+
+    def _accept(self, now: int) -> None:
+        self.begin(now, self._queue.popleft())
+
+    def begin(self, now: int, work: Work) -> None:
+        """Start an instruction; it calls `retire` when it is done."""
+        raise AssertionError(work)
+
+    def retire(self, now: int, work: Work) -> None:
+        """The instruction is done: signals leave, the next one may come."""
+        clock = self.clock
+        clock.signal(self.unit, now + self.agent_way, not work.last)
+        for receiver, number in work.acks:
+            mesh, agent = clock.agent(receiver)
+            place = (receiver.x, receiver.y)
+            way = clock.way(mesh.index, place, agent)
+            if receiver.mesh == self.unit.mesh:
+                way += clock.way(mesh.index, (self.unit.x, self.unit.y), place)
+            else:
+                way += clock.timing.link_latency * abs(receiver.mesh - self.unit.mesh) + self.port_way
+            for _ in range(number):
+                clock.signal(receiver, now + way, False)
+        self._ready = now + self._gap
+        self._busy = False
+        if self._queue:
+            self._take(now)

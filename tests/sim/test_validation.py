@@ -1,0 +1,88 @@
+"""The clock against the "current machine" table of datasheet 8.4, and what must hold of any timing."""
+
+from __future__ import annotations
+
+import pytest
+
+from kohakutpu.sim import time_image
+from sim.schedules import gemm, mesh
+
+# clusters, shape, measured cycles, tiles of a cluster in each round, what the model makes of it (per cent).
+TABLE = [
+    (2, (256, 256, 256), 18_701, [4], +0.6),
+    (2, (256, 256, 1024), 72_684, [8, 8], -0.7),
+    (4, (256, 256, 512), 20_647, [4], +1.3),
+    (4, (256, 256, 1024), 41_638, [4, 4], +0.5),
+    (8, (256, 256, 1024), 24_115, [2, 2], -4.6),
+    (8, (512, 256, 1024), 43_382, [2, 3, 3], -1.8),
+]
+GRIDS = {2: (1, 2), 4: (2, 2), 8: (2, 4)}
+ROWS = [pytest.param(*row, id=f"{row[0]} clusters {'x'.join(map(str, row[1]))}") for row in TABLE]
+
+
+@pytest.mark.parametrize(("clusters", "shape", "measured", "split", "residual"), ROWS)
+def test_current_machine(
+    clusters: int, shape: tuple[int, int, int], measured: int, split: list[int], residual: float
+) -> None:
+    machine = mesh(*GRIDS[clusters])
+    t = time_image(machine, gemm(machine, *shape, split))
+    t.check()
+    assert t.counters["rounds"] == len(split)
+    off = 100 * (t.cycles / measured - 1)
+    assert abs(off) < 6
+    assert round(off, 1) == residual
+
+
+def test_same_image_same_timeline() -> None:
+    machine = mesh(2, 2)
+    one, two = (time_image(machine, gemm(machine, 256, 256, 512, [4])) for _ in range(2))
+    assert (one.cycles, one.spans, one.host) == (two.cycles, two.spans, two.host)
+
+
+def test_more_clusters_are_never_slower() -> None:
+    cycles: list[int] = []
+    for clusters, split in ((2, [8]), (4, [4]), (8, [2])):
+        machine = mesh(*GRIDS[clusters])
+        cycles.append(time_image(machine, gemm(machine, 256, 256, 512, split)).cycles)
+    assert cycles == sorted(cycles, reverse=True)
+
+
+def test_a_slower_memory_is_never_faster() -> None:
+    cycles: list[int] = []
+    for latency in (0, 1, 3, 10, 30, 60):
+        machine = mesh(2, 2, latency=latency)
+        cycles.append(time_image(machine, gemm(machine, 256, 256, 512, [4])).cycles)
+    assert cycles == sorted(cycles)
+    assert cycles[-1] > 2 * cycles[0]
+
+
+def test_clusters_behind_one_port_wait_for_each_other() -> None:
+    """The same streams with a port per row and with one port for everybody."""
+    own, shared = mesh(1, 4), mesh(1, 4, ports=1)
+    one, two = (time_image(m, gemm(m, 256, 256, 512, [4])) for m in (own, shared))
+    assert not any("port" in name for name in one.waits())
+    assert two.waits()["port 0 read"] > 3000
+    assert two.cycles > one.cycles
+    full = {s.group: s.busy for s in two.shares()}
+    assert full["port 0 read"] == sum(s.busy for s in one.shares() if s.group.endswith("read"))
+
+
+def test_credits_shared_by_all_units_hold_the_later_ones_back() -> None:
+    """With a FIFO of 32 the dispatcher has 32 credits for all units together (datasheet 7.1)."""
+    few, many = mesh(2, 4, fifo=32), mesh(2, 4)
+    one, two = (time_image(m, gemm(m, 256, 256, 1024, [2, 2])) for m in (few, many))
+    assert "credits" in one.waits()
+    assert "credits" not in two.waits()
+    assert one.cycles > two.cycles
+
+
+def test_host_link_is_kept_apart() -> None:
+    machine = mesh(2, 2)
+    t = time_image(machine, gemm(machine, 256, 256, 512, [4]))
+    # 88 flits of 40 bytes; a credit, five commands for the first kick, four for the others (PROG_LEN stays), four
+    # awaits and DONE, of 32 bytes each.
+    assert t.host["staging"] == 300 + 88 * 40 // 32 + 300 + (1 + 5 + 3 * 4 + 4 + 1)
+    slow = machine.with_(timing={"host_transaction": 5000})
+    again = time_image(slow, gemm(slow, 256, 256, 512, [4]))
+    assert again.cycles == t.cycles
+    assert again.host_cycles > t.host_cycles
