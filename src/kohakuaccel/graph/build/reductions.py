@@ -1,0 +1,124 @@
+"""Folds along axes and what is made of them: sums, extremes and where they are, running sums, softmax.
+
+Decides which statements make one function; the naive form of a softmax is never built, the maximum is always taken off.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import prod as product
+
+from kohakuaccel.graph.build.core import Tensor, axes_of, axis_of, converted, pointwise
+from kohakuaccel.graph.build.elementwise import LN2, LOG2E, exp, log
+from kohakuaccel.graph.dtypes import BOOL, DType
+from kohakuaccel.graph.expr import Expr, Iota, op
+from kohakuaccel.graph.index import Index, Range
+from kohakuaccel.graph.model import ReduceOp
+from kohakuaccel.numerics import INT32
+
+Axes = int | Sequence[int] | None
+
+
+def reduce(how: ReduceOp, x: Tensor, axes: Axes = None, keep: bool = False, dtype: DType | None = None) -> Tensor:
+    """A fold over some axes (None: all). keep: they stay, with extent 1."""
+    listed = range(x.ndim) if axes is None else [axes] if isinstance(axes, int) else axes
+    gone = {axis_of(a, x.ndim, f"graph.build.{how}") for a in listed}
+    if not gone:
+        return x
+    every = [Range(f"{'k' if n in gone else 'i'}{n}", extent) for n, extent in enumerate(x.shape)]
+    out = [Range(f"i{n}", 1) if n in gone else every[n] for n in range(x.ndim) if keep or n not in gone]
+    folded = [every[n] for n in sorted(gone)]
+    target = dtype or x.dtype
+    body = converted(x.at(*every), x.dtype, target)
+    return x.builder.statement(target, out, body, (how, folded), f"t_{how}")
+
+
+def sum_(x: Tensor, axes: Axes = None, keep: bool = False, dtype: DType | None = None) -> Tensor:
+    """Sum over axes. dtype: of the result; truth values are counted when it is an integer format."""
+    return reduce("sum", x, axes, keep, dtype or (INT32 if x.dtype == BOOL else None))
+
+
+def max_(x: Tensor, axes: Axes = None, keep: bool = False) -> Tensor:
+    """Greatest over axes; of truth values: whether any holds."""
+    return reduce("max", x, axes, keep)
+
+
+def min_(x: Tensor, axes: Axes = None, keep: bool = False) -> Tensor:
+    """Smallest over axes; of truth values: whether all hold."""
+    return reduce("min", x, axes, keep)
+
+
+def prod(x: Tensor, axes: Axes = None, keep: bool = False) -> Tensor:
+    """Product over axes."""
+    return reduce("prod", x, axes, keep)
+
+
+def mean(x: Tensor, axes: Axes = None, keep: bool = False) -> Tensor:
+    """Sum over axes times the reciprocal of their size."""
+    total = reduce("sum", x, axes, keep)
+    count = product(x.shape) / product(total.shape)
+    return pointwise(lambda a: op("mul", a, 1 / count), total, name="t_mean")
+
+
+def var(x: Tensor, axes: Axes = None, keep: bool = False) -> Tensor:
+    """Mean of squared distances from the mean (two passes; the biased form)."""
+    centre = mean(x, axes, True)
+    apart = pointwise(lambda a, b: op("sub", a, b), x, centre, name="centred")
+    return mean(pointwise(lambda a: op("mul", a, a), apart, name="squares"), axes, keep)
+
+
+def argmax(x: Tensor, axis: int, keep: bool = False) -> Tensor:
+    """Index (INT32) of the first greatest element along an axis; of the first NaN, where there is one."""
+    return _place("max", x, axis, keep)
+
+
+def argmin(x: Tensor, axis: int, keep: bool = False) -> Tensor:
+    """Index (INT32) of the first smallest element along an axis; of the first NaN, where there is one."""
+    return _place("min", x, axis, keep)
+
+
+def _place(how: ReduceOp, x: Tensor, axis: int, keep: bool) -> Tensor:
+    axis = axis_of(axis, x.ndim, f"graph.build.arg{how}")
+    best = reduce(how, x, axis, keep=True)
+    every = [Range(f"{'k' if n == axis else 'i'}{n}", extent) for n, extent in enumerate(x.shape)]
+    here, k = x.at(*every), every[axis]
+    top = best.at(*(0 if n == axis else r for n, r in enumerate(every)))
+    other: Expr = op("not", op("equal", here, top))
+    if x.kind == "real":  # a NaN equals nothing, itself included
+        other = op("and", other, op("equal", here, here))
+    body = op("where", other, k.extent, Iota(Index.of(k)))
+    out = [Range(f"i{n}", 1) if n == axis else r for n, r in enumerate(every) if keep or n != axis]
+    return x.builder.statement(INT32, out, body, ("min", [k]), f"t_arg{how}")
+
+
+def cumsum(x: Tensor, axis: int, reverse: bool = False) -> Tensor:
+    """Running sum along an axis: a masked fold, quadratic in its extent; a scan is the scheduler's to find."""
+    axis = axis_of(axis, x.ndim, "graph.build.cumsum")
+    ranges = axes_of(x.shape)
+    k = Range(f"k{axis}", x.shape[axis])
+    here, there = Iota(Index.of(ranges[axis])), Iota(Index.of(k))
+    late = op("less", there, here) if reverse else op("less", here, there)
+    element = x.at(*(k if n == axis else r for n, r in enumerate(ranges)))
+    zero = 0.0 if x.kind == "real" else 0
+    return x.builder.statement(x.dtype, ranges, op("where", late, zero, element), ("sum", [k]), "t_cumsum")
+
+
+def softmax(x: Tensor, axis: int = -1) -> Tensor:
+    """exp(x - max) / sum(exp(x - max)) along an axis."""
+    top = max_(x, axis, keep=True)
+    parts = pointwise(lambda a, b: op("exp2", op("mul", op("sub", a, b), LOG2E)), x, top, name="exps")
+    total = sum_(parts, axis, keep=True)
+    return pointwise(lambda a, b: op("div", a, b), parts, total, name="softmax")
+
+
+def logsumexp(x: Tensor, axes: Axes = -1, keep: bool = False) -> Tensor:
+    """log(sum(exp(x))) in its plain form; the rewrite catalogue knows the shifted one."""
+    return log(sum_(exp(x), axes, keep))
+
+
+def log_softmax(x: Tensor, axis: int = -1) -> Tensor:
+    """(x - max) - log(sum(exp(x - max))) along an axis."""
+    top = max_(x, axis, keep=True)
+    apart = pointwise(lambda a, b: op("sub", a, b), x, top, name="shifted")
+    total = sum_(exp(apart), axis, keep=True)
+    return pointwise(lambda a, b: op("sub", a, op("mul", op("log2", b), LN2)), apart, total, name="log_softmax")
