@@ -6,9 +6,9 @@ or byte order. Every operator is a kernel of `kohakutpu.kernels`.
 
 from __future__ import annotations
 
-from collections.abc import Generator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 import numpy as np
 from numpy.typing import DTypeLike
@@ -22,6 +22,7 @@ from kohakutpu.tensor import Axis, Tensor, as_tensor, current_device
 
 if TYPE_CHECKING:
     from kohakuaccel.machine import Machine
+    from kohakuaccel.sim import Timeline
     from kohakutpu.device import Device
 
 __all__ = [
@@ -60,11 +61,13 @@ __all__ = [
     "sum",
     "sync",
     "tensor",
+    "time",
     "use",
     "zeros",
 ]
 
 Sizes = int | Sequence[int]
+R = TypeVar("R")
 
 
 # Making tensors
@@ -176,6 +179,17 @@ def nonfinite(policy: Literal["raise", "count"], device: Device | None = None) -
         yield
     finally:
         chosen.nonfinite = before
+
+
+def time(fn: Callable[..., R], *args: Any, device: Device | None = None, **kwargs: Any) -> tuple[R, Timeline]:
+    """(fn(*args, **kwargs), the Timeline of everything it ran on the device): modelled time, never measured.
+
+    `timeline.cycles` and `.seconds` are the device's; the host link is in `.host`, apart. See docs/clock.md.
+    """
+    from kohakutpu.sim.session import timed
+
+    name = getattr(fn, "__name__", type(fn).__name__)
+    return timed(device or current_device(), lambda: fn(*args, **kwargs), name)
 
 
 # The methods of Tensor as functions

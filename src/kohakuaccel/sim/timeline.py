@@ -186,7 +186,8 @@ def joined(timelines: Sequence[Timeline], name: str) -> Timeline:
     first = timelines[0]
     whole = Timeline(name, first.machine, first.clock_mhz, first.kinds, first.work, assumed=first.assumed)
     numbers: dict[str, int] = {}
-    for one in timelines:
+    for launch, one in enumerate(timelines):
+        title = one.name or f"launch {launch}"
         if (one.machine, one.clock_mhz, one.kinds) != (first.machine, first.clock_mhz, first.kinds):
             raise Refusal("joined timelines are of one machine", where=name, got=one.machine, limit=first.machine)
         for track in one.tracks:
@@ -194,7 +195,7 @@ def joined(timelines: Sequence[Timeline], name: str) -> Timeline:
                 numbers[track.name] = whole.track(track.name, track.group)
         place, at = [numbers[track.name] for track in one.tracks], whole.cycles
         whole.spans += [Span(place[s.track], s.start + at, s.end + at, s.kind, s.text, s.on) for s in one.spans]
-        whole.stages += [Stage(f"{one.name} {s.name}", s.start + at, s.end + at, s.rounds) for s in one.stages]
+        whole.stages += [Stage(f"{title} {s.name}", s.start + at, s.end + at, s.rounds) for s in one.stages]
         for total, part in ((whole.host, one.host), (whole.counters, one.counters)):
             for key, value in part.items():
                 total[key] = total.get(key, 0) + value

@@ -1,0 +1,60 @@
+"""Timing what a function does: every image that it runs on a device, in order, on one timeline.
+
+It decides which launches belong to the timeline and adds the host's data transfers. Results are the device's own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, TypeVar
+
+from kohakuaccel.image import Image
+from kohakuaccel.sim import Stage, Timeline, joined
+from kohakutpu.sim.parts import KINDS, WORK
+from kohakutpu.sim.timing import assumed, time_image
+
+if TYPE_CHECKING:
+    from kohakutpu.device import Device
+
+R = TypeVar("R")
+
+
+def timed(device: Device, call: Callable[[], R], name: str) -> tuple[R, Timeline]:
+    """`call()` and the Timeline of all images that it ran on `device`.
+
+    A launch starts when the one before it is over; the host's time between launches is not in `cycles`. What the
+    host moved in and out as data is in `host` by its bytes alone (datasheet 8.1), without a cost per transaction.
+    An image that runs again with the same kernel cycles is timed once.
+    """
+    launches: list[Timeline] = []
+    known: dict[tuple[int, tuple[tuple[str, tuple[int, ...]], ...]], tuple[Image, Timeline]] = {}
+
+    def note(image: Image, kernels: dict[str, list[int]]) -> None:
+        key = (id(image), tuple((unit, tuple(cycles)) for unit, cycles in sorted(kernels.items())))
+        found = known.get(key)
+        if found is None:
+            t = time_image(device.machine, image, kernel_cycles=kernels, loader=device.loader)
+            found = known[key] = (image, t)
+        launches.append(found[1])
+
+    counters = device.counters
+    moved = counters.bytes_to_device, counters.bytes_from_device
+    before, device.on_run = device.on_run, note
+    try:
+        result = call()
+    finally:
+        device.on_run = before
+    machine = device.machine
+    if launches:
+        whole = joined(launches, name)
+    else:
+        whole = Timeline(name, machine.name, machine.params.clock_mhz, KINDS, WORK, assumed=assumed(machine))
+        whole.stages.append(Stage("nothing ran", 0, 0, 0))
+    for purpose, now, then in (
+        ("data in", counters.bytes_to_device, moved[0]),
+        ("data out", counters.bytes_from_device, moved[1]),
+    ):
+        if now > then:
+            whole.host[purpose] = -(-(now - then) // machine.timing.host_bytes)
+    whole.counters["launches"] = len(launches)
+    return result, whole

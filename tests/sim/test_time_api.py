@@ -1,0 +1,147 @@
+"""`ktpu.time`: the results are the device's, and the timeline holds every launch."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from kohakuaccel.diagnostics import Hang, Refusal
+from kohakuaccel.image import Image
+from kohakutpu import api as ktpu
+from kohakutpu import machines
+from kohakutpu.device import Device
+from kohakutpu.sim import host_cycles, time_image
+from kohakutpu.sim.programs import Programs
+from kohakutpu.sim.timing import recorded, rehearse
+from sim.schedules import gemm, mesh
+
+RNG = np.random.default_rng(3)
+
+
+def tensors(device: Device, *shapes: tuple[int, int]) -> list[ktpu.Tensor]:
+    return [ktpu.tensor(RNG.standard_normal(shape).astype(np.float16), device=device) for shape in shapes]
+
+
+def captured(device: Device, fn: str, *args: ktpu.Tensor) -> tuple[Image, dict[str, list[int]]]:
+    """The image of a call, and the kernel cycles that its run counted."""
+    found: list[tuple[Image, dict[str, list[int]]]] = []
+    device.on_run = lambda image, kernels: found.append((image, kernels))
+    getattr(ktpu, fn)(*args)
+    device.on_run = None
+    return found[-1]
+
+
+def test_results_and_time_of_a_matmul_with_an_activation() -> None:
+    device = Device("ship_3x2")
+    a, b = tensors(device, (64, 128), (128, 128))
+
+    def layer(x: ktpu.Tensor) -> ktpu.Tensor:
+        return ktpu.silu(x @ b)
+
+    plain = layer(a).numpy()
+    result, t = ktpu.time(layer, a, device=device)
+    t.check()
+    assert np.array_equal(result.numpy(), plain)
+    assert t.name == "layer"
+    assert t.counters["launches"] == 2
+    assert t.cycles == sum(s.end - s.start for s in t.stages) > 0
+    assert t.seconds == t.cycles / 300e6
+    assert "modelled, not measured" in t.report()
+    kinds = {s.group: s.kinds for s in t.shares()}
+    assert kinds["MG(1,1)"]["compute"] > 0
+    assert sum(kinds[f"VC({x},{y})"].get("compute", 0) for x, y in ((1, 0), (2, 0), (1, 4), (2, 4))) > 0
+    assert device.on_run is None
+    assert ktpu.time(layer, a, device=device)[1].cycles == t.cycles
+
+
+def test_a_call_that_runs_nothing() -> None:
+    device = Device("mini")
+    _, t = ktpu.time(lambda: ktpu.zeros((4, 4), device=device), device=device)
+    t.check()
+    assert t.cycles == 0
+    assert "nothing ran" in t.report()
+
+
+def test_data_that_the_host_moves_is_apart() -> None:
+    device = Device("mini")
+    (x,) = tensors(device, (32, 32))
+    _, t = ktpu.time(lambda: ktpu.silu(x).numpy(), device=device)
+    assert t.host["data in"] == t.host["data out"] == 32 * 32 * 2 // 32
+    assert host_cycles(device.machine, 33) == 302
+
+
+def test_a_run_and_a_rehearsal_count_the_same_kernel_cycles() -> None:
+    """Vector time depends on instructions, not on data."""
+    device = Device("ship_3x2")
+    image, kernels = captured(device, "silu", *tensors(device, (64, 256)))
+    assert kernels
+    assert rehearse(device.machine, image) == kernels
+    assert time_image(device.machine, image).cycles == time_image(device.machine, image, kernel_cycles=kernels).cycles
+
+
+def test_kernel_cycles_of_another_image_are_refused() -> None:
+    device = Device("mini")
+    image, _ = captured(device, "silu", *tensors(device, (64, 256)))
+    with pytest.raises(Refusal, match="kernel cycles"):
+        time_image(device.machine, image, kernel_cycles={})
+
+
+def test_vector_cores_behind_one_port_wait_for_each_other() -> None:
+    device = Device("ship_3x2")
+    image, kernels = captured(device, "add", *tensors(device, (128, 256), (128, 256)))
+    t = time_image(device.machine, image, kernel_cycles=kernels)
+    t.check()
+    assert t.waits()["port 0 read"] > 0
+
+
+def test_a_fused_drain_without_its_gemm_is_no_timeline() -> None:
+    machine = mesh(1, 1)
+    image = gemm(machine, 64, 128, 128, [1])
+    stage = image.stages[0]
+    cut = type(stage[0])(stage[0].unit, stage[0].payloads[-1:])
+    with pytest.raises(Refusal, match="emitting GEMM"):
+        time_image(machine, Image(machine.name, ((cut,),)))
+
+
+def test_what_never_comes_is_a_hang() -> None:
+    """A stated acknowledgement that nothing sends."""
+    device = Device("mini")
+    image, kernels = captured(device, "silu", *tensors(device, (16, 16)))
+    rounds = device.loader.rounds(image)
+    rounds[-1].expected[0] += 1
+    with pytest.raises(Hang, match="which has sent"):
+        time_image(device.machine, image, kernel_cycles=kernels, loader=device.loader)
+    rounds[-1].expected[0] -= 1
+
+
+def test_traffic_of_a_program() -> None:
+    from kohakutpu.isa import vector
+
+    p = Programs()
+    for i, word in enumerate(vector.assemble("VSETI S1,3\nVLOOP S1,2\nVFILL A0,0\nVBAR\nVDRAIN A1,64\nVHALT")):
+        p.store(i, word)
+    p.describe(0, 1, vector.dimension(32, 8))
+    p.describe(1, 1, vector.dimension(32, 4))
+    p.describe(1, 2, vector.dimension(512, 2))
+    assert p.traffic(0) == (24, 8)
+    p.describe(0, 0, 4096)
+    p.describe(1, 2, vector.dimension(512, 0))
+    assert p.traffic(0) == (24, 4)
+    p.store(6, vector.assemble("VHALT")[0])
+    assert p.traffic(0) == (24, 4)
+
+
+def test_recorded_leaves_the_hook_as_it_was() -> None:
+    device = Device("mini")
+    image, kernels = captured(device, "silu", *tensors(device, (16, 16)))
+    assert recorded(device, image) == kernels
+    assert device.on_run is None
+
+
+@pytest.mark.parametrize("preset", machines.names())
+def test_every_preset_has_a_clock(preset: str) -> None:
+    device = Device(preset)
+    a, b = tensors(device, (32, 64), (64, 64))
+    _, t = ktpu.time(ktpu.matmul, a, b, device=device)
+    t.check()
+    assert t.cycles > 0
