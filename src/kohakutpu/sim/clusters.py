@@ -28,13 +28,13 @@ class Emission:
     step: cycles between two of them. A sweep stalls while `queue` of them are on their way.
     """
 
-    __slots__ = ("done", "first", "issued", "left", "memory", "n", "step", "sweep", "waiter", "words")
+    __slots__ = ("began", "done", "first", "issued", "left", "memory", "n", "step", "sweep", "waiter", "words")
 
     def __init__(self, n: int, words: int, step: int, memory: bool) -> None:
         self.n, self.words, self.step, self.memory = n, words, step, memory
         self.issued: list[int] = []
         self.left: list[int] = []
-        self.first = 0
+        self.first = self.began = 0
         self.sweep = 0
         self.done = -1
         self.waiter: Work | None = None
@@ -49,6 +49,10 @@ class Cluster(Station):
         self.out = clock.timeline.track(f"{unit.name} drain", unit.name)
         t, p = clock.timing, clock.machine.params
         self._reuse, self._burst, self._queue_limit = p.reuse_min, p.drain_burst, t.drain_queue
+        self._emit_latency, self._burst_cycles, self._drain_word = t.emit_latency, t.drain_burst, t.drain_word
+        # From a full burst in the queue to its first cycle: what 256 sub-tiles of 16x16x2 leave over (8.2).
+        self._start = t.drain_long - t.drain_burst - (p.drain_burst - 1)
+        self._writes = f"{unit.name} writes"
         self._decode = t.mg_slot - t.retire_to_accept
         self._sweep_next = 0  # first cycle at which a next sweep may start
         self._idle = 0  # first cycle at which a non-fused DRAIN may start
@@ -138,16 +142,19 @@ class Cluster(Station):
 
     def _hand_out(self, one: Emission, now: int, text: str = "") -> None:
         """Issue cycles of an emitting sweep's sub-tiles, as far as what has left decides them."""
-        issued, left, limit = one.issued, one.left, self._queue_limit
-        before = len(issued)
-        for i in range(before, one.n):
-            at = one.first if i == 0 else issued[-1] + one.step
-            if i >= limit:
-                if i - limit >= len(left):
-                    break
-                at = max(at, left[i - limit])
+        issued, left, step = one.issued, one.left, one.step
+        before, room = len(issued), self._queue_limit
+        if before == one.n:
+            return
+        if before == 0:
+            issued += range(one.first, one.first + step * min(one.n, room), step)
+        at = issued[-1]
+        for gone in left[len(issued) - room : one.n - room] if one.n > len(issued) else ():
+            at += step
+            if at < gone:
+                at = gone
             issued.append(at)
-        if before < one.n == len(issued):
+        if one.n == len(issued):
             stalled = issued[-1] - one.first - (one.n - 1) * one.step
             self._swept(now, one.sweep, issued[-1] + 1, one.n, text or "GEMM, emitting", stalled)
 
@@ -178,12 +185,6 @@ class Cluster(Station):
         self._emissions.append(one)
         self._send(now)
 
-    @property
-    def _start(self) -> int:
-        """From a full burst in the queue to its first cycle: what 256 sub-tiles of 16x16x2 leave over (8.2)."""
-        t = self.clock.timing
-        return t.drain_long - t.drain_burst - (self._burst - 1)
-
     def _send(self, now: int) -> None:
         """The drain engine takes the oldest emission that is not out."""
         if self._sending:
@@ -199,32 +200,39 @@ class Cluster(Station):
         first = one.issued[last]
         if sent == 0:
             first = max(first, one.issued[0] + self._burst - 1)
-        at = first + self.clock.timing.emit_latency + start
-        self.clock.events.at(max(now, at, self._out_free), self._burst_ready, one, sent, last + 1)
+        at = max(now, first + self._emit_latency + start, self._out_free)
+        self.clock.events.at(at, self._burst_ready, one, sent, last + 1)
 
     def _burst_ready(self, now: int, one: Emission, sent: int, end: int) -> None:
-        if one.memory:
-            self.port.claim(now, lambda at: self._burst_starts(at, now, one, sent, end))
+        if one.memory and not self.port.claim(now):
+            self.port.wait(now, lambda at: self._burst_waited(at, now, one, sent, end))
         else:
-            self._burst_starts(now, now, one, sent, end)
+            self._burst_starts(now, one, sent, end)
 
-    def _burst_starts(self, now: int, wanted: int, one: Emission, sent: int, end: int) -> None:
-        t = self.clock.timing
+    def _burst_waited(self, now: int, since: int, one: Emission, sent: int, end: int) -> None:
+        self.clock.span(self.out, since, now, WAIT, "port busy", self.port.write.name)
+        self._burst_starts(now, one, sent, end)
+
+    def _burst_starts(self, now: int, one: Emission, sent: int, end: int) -> None:
         words = (end - sent) * one.words
         if words == self._burst:
-            cycles = t.drain_burst
+            cycles = self._burst_cycles
+        elif one.n * one.words < self._burst:
+            cycles = self._drain_word * words
         else:
-            cycles = t.drain_word * words if one.n * one.words < self._burst else words + t.drain_word
-        self.clock.span(self.out, wanted, now, WAIT, "port busy", self.port.write.name)
+            cycles = words + self._drain_word
         over = self._out_free = now + cycles
-        self.clock.span(self.out, now, over, DRAINING, f"burst of {words}")
+        if sent == 0:
+            one.began = now
         if one.memory:
-            self.clock.events.at(over + self.write_way, self.port.burst, words, f"{self.unit.name} burst")
+            self.clock.events.at(over + self.write_way, self.port.burst, words, self._writes)
         one.left += [over] * (end - sent)
         if end < one.n:
-            self._hand_out(one, now)
+            if self._sweeping:
+                self._hand_out(one, now)
             self._next_burst(over, one, end, 0)
         else:
+            self.clock.span(self.out, one.began, over, DRAINING, f"drain of {one.n}")
             one.done = over
             self._sending = False
             self._hand_out(one, now)

@@ -11,7 +11,6 @@ from collections.abc import Iterator
 
 from kohakuaccel.diagnostics import Refusal
 from kohakuaccel.machine import Unit
-from kohakuaccel.sim import SERVE
 from kohakutpu.isa import vector
 from kohakutpu.sim.parts import COMPUTE, CONTROL, WAIT, Clock, Port, Station, Work
 from kohakutpu.sim.programs import Programs
@@ -67,8 +66,4 @@ class Core(Station):
         self.clock.events.at(end, self.retire, work)
 
     def _write(self, now: int, words: int) -> None:
-        port, burst = self.port, self.clock.machine.params.drain_burst
-        whole, rest = divmod(words, burst)
-        cycles = whole * port.write_cycles(burst) + (port.write_cycles(rest) if rest else 0)
-        start = port.write.serve(now, cycles)
-        self.clock.span(port.write_track, start, start + cycles, SERVE, f"{self.unit.name} VDRAIN {words}")
+        self.port.store(now, words, f"{self.unit.name} VDRAIN {words}")

@@ -74,10 +74,15 @@ class Port:
         self.read_track = clock.timeline.track(self.read.name)
         self.write_track = clock.timeline.track(self.write.name)
         t = clock.timing
-        self._word = (t.write_burst - t.write_single) / 7  # a burst of 8 takes 11, a single word 4
-        self._single = t.write_single
+        burst = clock.machine.params.drain_burst
+        # A burst of 8 takes 11, a single word 4 (8.1); what lies between is taken as a straight line.
+        slope = (t.write_burst - t.write_single) / 7
+        self._cycles = [t.write_single + round(slope * (words - 1)) for words in range(burst + 1)]
         self._room = clock.machine.params.wr_slots
+        self._served: deque[int] = deque()  # when writes that have arrived are done
         self._waiting: deque[Callable[[int], None]] = deque()
+        self._waking = False
+        self._open = (0, 0, "")  # writes of one sender without a gap, not on the timeline yet
 
     def fetch(self, now: int, cycles: int, text: str) -> int:
         """A read run arrives now; the cycle at which its service starts."""
@@ -85,29 +90,67 @@ class Port:
         self.clock.span(self.read_track, start, start + cycles, SERVE, text)
         return start
 
-    def claim(self, now: int, call: Callable[[int], None]) -> None:
-        """Run `call(cycle)` once one of the open writes is free for its burst: now, or later."""
-        if self._room:
-            self._room -= 1
-            call(now)
-        else:
-            self._waiting.append(call)
+    def claim(self, now: int) -> bool:
+        """Take one of the open writes for a burst, if one is free."""
+        self._expire(now)
+        if self._waiting or not self._room:
+            return False
+        self._room -= 1
+        return True
+
+    def wait(self, now: int, call: Callable[[int], None]) -> None:
+        """Run `call(cycle)` once an open write has been claimed for it."""
+        self._waiting.append(call)
+        self._wake(now)
 
     def burst(self, now: int, words: int, text: str) -> None:
         """A claimed burst is whole at the port."""
-        cycles = self.write_cycles(words)
+        cycles = self._cycles[words]
         start = self.write.serve(now, cycles)
-        self.clock.span(self.write_track, start, start + cycles, SERVE, text)
-        self.clock.events.at(start + cycles, self._leave)
-
-    def write_cycles(self, words: int) -> int:
-        return self._single + round(self._word * (words - 1))
-
-    def _leave(self, now: int) -> None:
+        self._note(start, start + cycles, text)
+        self._served.append(start + cycles)
         if self._waiting:
-            self._waiting.popleft()(now)
-        else:
+            self._wake(now)
+
+    def store(self, now: int, words: int, text: str) -> None:
+        """`words` arrive in bursts, without an open write of their own."""
+        whole, rest = divmod(words, len(self._cycles) - 1)
+        cycles = whole * self._cycles[-1] + (self._cycles[rest] if rest else 0)
+        start = self.write.serve(now, cycles)
+        self._note(start, start + cycles, text)
+
+    def flush(self) -> None:
+        """What is noted goes on the timeline."""
+        start, end, text = self._open
+        self.clock.span(self.write_track, start, end, SERVE, text)
+        self._open = (end, end, "")
+
+    def _note(self, start: int, end: int, text: str) -> None:
+        first, last, before = self._open
+        if last != start or before != text:
+            self.flush()
+            first = start
+        self._open = (first, end, text)
+
+    def _expire(self, now: int) -> None:
+        served = self._served
+        while served and served[0] <= now:
+            served.popleft()
             self._room += 1
+
+    def _wake(self, now: int) -> None:
+        if not self._waking and self._served:
+            self._waking = True
+            self.clock.events.at(max(now, self._served[0]), self._release)
+
+    def _release(self, now: int) -> None:
+        self._waking = False
+        self._expire(now)
+        while self._room and self._waiting:
+            self._room -= 1
+            self._waiting.popleft()(now)
+        if self._waiting:
+            self._wake(now)
 
 
 class Station:

@@ -152,7 +152,10 @@ class _Player:
         self.clock.events.run()
         t = self.timeline
         t.cycles = self._now
-        t.spans[:] = [s._replace(end=min(s.end, self._now)) for s in t.spans if s.start < self._now]
+        for port in self._ports.values():
+            port.flush()
+        end = t.cycles
+        t.spans[:] = [s if s.end <= end else s._replace(end=end) for s in t.spans if s.start < end]
         t.counters["events"] = self.clock.events.count
 
 
