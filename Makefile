@@ -19,10 +19,9 @@ PIP := $(PY) -m pip --disable-pip-version-check --quiet
 demo: $(STAMP)
 	$(VENV)/bin/kohaku run examples/kohakutpu/01_tensors.py
 
-check: lint
-	$(PY) -m pytest -m "not slow"
+check: lint warm
+	$(PY) -m pytest -m "not slow" -n 2 --dist loadfile
 
-# The compiled kernels are cached on disk; one process fills the cache before two share it.
 test: warm
 	$(PY) -m pytest -n 2 --dist loadfile
 
@@ -35,6 +34,7 @@ format: $(STAMP)
 	$(PY) -m ruff format .
 	$(PY) -m ruff check --fix .
 
+# The compiled kernels are cached on disk; this fills the cache before two test processes share it.
 warm: $(STAMP)
 	$(VENV)/bin/kohaku doctor
 
