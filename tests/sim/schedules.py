@@ -102,3 +102,32 @@ def single(machine: Machine, unit: Unit, *rows: dict[str, int]) -> Image:
     for row in rows:
         stream.add(**row)
     return Image(machine.name, ((stream.program(unit),),))
+
+
+def baseline_machine() -> Machine:
+    """The old machine of datasheet 8.4: two clusters on one port, FP16 entries fetched one by one, 8x8 tiles.
+
+    Its closed form gives GEMM time as 300c + 390 for c chunks and 7.8 cycles per drained sub-tile. The 300 are the 256
+    issue cycles and 44 more, the 390 pass before the drain, 7.8 are 62 per burst.
+    """
+    old = {"sweep_tail": 42, "accumulator_idle": 44 + 390, "drain_burst": 62}
+    machine = mesh(1, 2, ports=1).with_(
+        profile="baseline", params={"l1_a": 32, "l1_b": 32, "tiles": 64}, features={"r2_bank_plan": False}
+    )
+    return machine.with_(name="baseline", timing=old)
+
+
+def baseline_gemm(machine: Machine, m: int, k: int, n: int) -> Image:
+    """Tile by tile: both operands of each 128 of K, a sweep, and a drain after the last."""
+    units = machine.units_of("MG")
+    programs: list[EncodedProgram] = []
+    for unit, tiles in zip(units, np.array_split(np.arange(m // 32 * (n // 32)), len(units))):
+        stream = Stream()
+        for _ in tiles:
+            for c in range(k // 128):
+                stream.fill(0, 0, 0, 32, A_AT, preq=0)
+                stream.fill(1, 0, 0, 32, B_AT, preq=0)
+                stream.add(op=cluster.GEMM, gm=8, gn=8, nk=4, acc=int(c > 0))
+            stream.add(op=cluster.DRAIN, addr=OUT_AT, n=64)
+        programs.append(stream.program(unit))
+    return Image(machine.name, (tuple(programs),), name=f"{m}x{k}x{n}")

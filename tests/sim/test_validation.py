@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from kohakutpu.sim import time_image
-from sim.schedules import gemm, mesh
+from sim.schedules import baseline_gemm, baseline_machine, gemm, mesh
 
 # clusters, shape, measured cycles, tiles of a cluster in each round, what the model makes of it (per cent).
 TABLE = [
@@ -31,6 +31,24 @@ def test_current_machine(
     off = 100 * (t.cycles / measured - 1)
     assert abs(off) < 6
     assert round(off, 1) == residual
+
+
+# Shape, measured cycles, what the model makes of it (per cent). 10 % is wanted. The last row is a known miss: in the
+# measurement 13 % of its time is idle and an entry takes 44.2 cycles, where the profile has 42 and no such idle time.
+BASELINE = [
+    ((64, 128, 64), 8_213, -1.0),
+    ((128, 128, 128), 32_361, -1.0),
+    ((256, 256, 256), 239_786, -5.8),
+    ((512, 512, 512), 1_983_413, -14.9),
+]
+
+
+@pytest.mark.parametrize(("shape", "measured", "residual"), BASELINE)
+def test_baseline_machine(shape: tuple[int, int, int], measured: int, residual: float) -> None:
+    machine = baseline_machine()
+    t = time_image(machine, baseline_gemm(machine, *shape))
+    t.check()
+    assert round(100 * (t.cycles / measured - 1), 1) == residual
 
 
 def test_same_image_same_timeline() -> None:

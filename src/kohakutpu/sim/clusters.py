@@ -53,7 +53,12 @@ class Cluster(Station):
         # From a full burst in the queue to its first cycle: what 256 sub-tiles of 16x16x2 leave over (8.2).
         self._start = t.drain_long - t.drain_burst - (p.drain_burst - 1)
         self._writes = f"{unit.name} writes"
+        beside = sum(1 for u in clock.machine.units_of("MG", unit.mesh) if u.port == unit.port)
+        self._serial = (
+            t.serial_entry_shared if beside > 1 else t.serial_entry
+        )  # cycles per entry; 0 = no such requester
         self._decode = t.mg_slot - t.retire_to_accept
+        self._sweep_end = 0  # the array is busy up to here
         self._sweep_next = 0  # first cycle at which a next sweep may start
         self._idle = 0  # first cycle at which a non-fused DRAIN may start
         self._sweeping = False  # a sweep runs whose end is not known yet
@@ -66,7 +71,12 @@ class Cluster(Station):
     def begin(self, now: int, work: Work) -> None:
         self._accepted = now
         op = work.row[_OP]
-        if op == isa.FILL:
+        if op == isa.FILL and self._serial:
+            if self._sweeping:
+                self._waiting = work
+            else:
+                self._after_sweep(now, work)
+        elif op == isa.FILL:
             self.clock.events.at(now + self.clock.timing.fill_base + self.port_way, self._request, work)
         elif op == isa.GEMM or (op == isa.DRAIN and not work.row[_FUSE]):
             if self._sweeping:
@@ -85,7 +95,7 @@ class Cluster(Station):
         out = t.entry_preq * (1 + peers)
         if preq:
             return max(t.entry_preq + t.L, out)
-        return t.serial_entry or max(t.entry_fp16 + t.L + t.entry_fp16_extra, out)
+        return max(t.entry_fp16 + t.L + t.entry_fp16_extra, out)
 
     def _request(self, now: int, work: Work) -> None:
         row, t = work.row, self.clock.timing
@@ -98,6 +108,15 @@ class Cluster(Station):
         self.clock.span(self.track, self._accepted, end, FILLING, text)
         self.clock.events.at(end, self.retire, work)
 
+    def _fill_serial(self, now: int, work: Work) -> None:
+        """The old requester (profile `baseline`): entry by entry, beside those of its port's other clusters, and not
+        beside a sweep."""
+        row = work.row
+        n = row[_N] or 1
+        end = now + self.clock.timing.fill_base + 2 * self.port_way + n * self._serial
+        self.clock.span(self.track, now, end, FILLING, f"FILL {_SIDE[row[_SEL]]} {n}")
+        self.clock.events.at(end, self.retire, work)
+
     # sweeps
 
     def _after_sweep(self, now: int, work: Work) -> None:
@@ -105,6 +124,8 @@ class Cluster(Station):
             start = max(now + self._decode, self._sweep_next)
             self._sweeping = True
             self.clock.events.at(start, self._sweep, work)
+        elif work.row[_OP] == isa.FILL:
+            self._fill_serial(max(now, self._sweep_end), work)
         else:
             self._drain_plain(now, work)
 
@@ -129,7 +150,7 @@ class Cluster(Station):
     def _swept(self, now: int, start: int, end: int, tiles: int, text: str, stalled: int = 0) -> None:
         """The sweep's issue is known to end at `end`; whoever waited for that goes on. stalled: its lost cycles."""
         t = self.clock.timing
-        busy = end + t.sweep_tail
+        busy = self._sweep_end = end + t.sweep_tail
         self.clock.span(self.array, start, end - stalled, COMPUTE, text)
         self.clock.span(self.array, end - stalled, end, WAIT, "drain queue full", f"{self.unit.name} drain")
         self.clock.span(self.array, end, busy, COMPUTE, text)
