@@ -14,10 +14,9 @@ from kohakutpu.isa import cluster as isa
 from kohakutpu.isa import flit
 from kohakutpu.sim.parts import COMPUTE, DRAINING, FILLING, WAIT, Clock, Port, Station, Work
 
-(_OP, _N, _SEL, _GM, _GN, _NK, _PREQ, _EMIT, _FUSE, _DNODE, _DBUF, _NPEER) = (
-    isa.CLUSTER.column(name)
-    for name in ("op", "n", "sel", "gm", "gn", "nk", "preq", "emit", "fuse", "dnode", "dbuf", "npeer")
-)
+FIELDS = ("op", "n", "sel", "gm", "gn", "nk", "preq", "emit", "fuse", "dnode", "dbuf", "npeer")
+"""The fields that decide time, in the order of a cluster's `Work.row`."""
+_OP, _N, _SEL, _GM, _GN, _NK, _PREQ, _EMIT, _FUSE, _DNODE, _DBUF, _NPEER = range(len(FIELDS))
 _SIDE = "AB"
 
 
@@ -274,4 +273,4 @@ def _words(row: list[int]) -> int:
     return 2 if row[_DNODE] and row[_DBUF] == flit.BUF_MG_TILE else 1
 
 
-__all__ = ["Cluster", "Emission"]
+__all__ = ["FIELDS", "Cluster", "Emission"]

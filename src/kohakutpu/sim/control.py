@@ -32,6 +32,7 @@ class Agent:
         self._sending: deque[Work] = deque()
         self._target: Station | None = None
         self._kicked = 0
+        self._first = False
 
     def start(self, now: int, r: Round, programs: Sequence[Program]) -> None:
         """GO: the engine executes the round's command list."""
@@ -109,8 +110,7 @@ class Agent:
         elif offset == reg.PROG_KICK:
             self._target, works = next(self._programs)
             self._sending.extend(works)
-            self._target.fresh = True
-            self._kicked = now
+            self._kicked, self._first = now, True
             self.clock.events.at(now + self.clock.timing.kick_to_flit, self._flit)
         self._advance(now)
 
@@ -120,13 +120,22 @@ class Agent:
         if self._credit == 0:
             self._stalled = now
             return
-        self._credit -= 1
-        target, work = self._target, self._sending.popleft()
+        # As many flits as there are credits go at known times; credits that return meanwhile serve those after them.
+        target, count = self._target, min(self._credit, len(self._sending))
         assert target is not None
-        self.clock.events.at(now + target.agent_way, target.arrive, work)
+        self._credit -= count
+        at, interval = now, self.clock.timing.flit_interval
+        for _ in range(count):
+            target.arrive(at + target.agent_way, self._sending.popleft(), self._first)
+            self._first = False
+            at += interval
         if self._sending:
-            self.clock.events.at(now + self.clock.timing.flit_interval, self._flit)
+            self.clock.events.at(at, self._flit)
         else:
-            self.clock.span(self.track, self._kicked, now, CONTROL, f"dispatch to {target.unit.name}")
-            self._target = None
-            self._retry(now)
+            self.clock.events.at(at - interval, self._sent, target)
+
+    def _sent(self, now: int, target: Station) -> None:
+        """The last flit of a program has left."""
+        self.clock.span(self.track, self._kicked, now, CONTROL, f"dispatch to {target.unit.name}")
+        self._target = None
+        self._retry(now)

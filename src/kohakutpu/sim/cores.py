@@ -26,16 +26,30 @@ class Core(Station):
         self._slot = clock.timing.vc_slot - clock.timing.retire_to_accept
 
     def begin(self, now: int, work: Work) -> None:
-        op, a, b, value = work.row
         t = self.clock.timing
-        if op != vector.ENV_RUN:
+        op, a, b, value = work.row
+        began, ended, count = now, now, 0
+        # Writes of state concern nobody else: those that wait are done in one go.
+        while op != vector.ENV_RUN:
             if op == vector.ENV_IMEM:
                 self._programs.store(a, value)
             elif op == vector.ENV_DESC:
                 self._programs.describe(a, b, value)
-            self.clock.span(self.track, now, now + self._slot, CONTROL, "DESC" if op == vector.ENV_DESC else "IMEM")
-            self.clock.events.at(now + self._slot, self.retire, work)
-            return
+            ended, count = now + self._slot, count + 1
+            self.clock.signal(self.unit, ended + self.agent_way, not work.last)
+            self._ready = ended + self._gap
+            if not self._queue:
+                self._busy = False
+                self.clock.span(self.track, began, ended, CONTROL, f"{count} DESC, IMEM")
+                return
+            now = self._next_accept()
+            if now - self._ready > self._pace:
+                self.clock.span(self.track, began, ended, CONTROL, f"{count} DESC, IMEM")
+                began, count = now, 0
+            work = self._queue.popleft()[2]
+            op, a, b, value = work.row
+        if count:
+            self.clock.span(self.track, began, ended, CONTROL, f"{count} DESC, IMEM")
         cycles = next(self._kernels, None)
         if cycles is None:
             raise Refusal(

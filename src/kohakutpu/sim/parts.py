@@ -164,28 +164,32 @@ class Station:
         place = clock.machine.port_of(unit)
         self.port_way = clock.way(mesh.index, (unit.x, unit.y), (place.x, place.y))
         self.write_way = clock.way(mesh.index, (unit.write_x, unit.write_y), (place.x, place.y))
-        self._queue: deque[Work] = deque()
+        self._queue: deque[tuple[int, bool, Work]] = deque()
         self._busy = False
         self._ready = 0
-        self._gap = clock.timing.retire_to_accept
-        self.fresh = True
-        """No instruction of this round has arrived yet."""
+        self._gap, self._pace = clock.timing.retire_to_accept, clock.timing.flit_interval
 
-    def arrive(self, now: int, work: Work) -> None:
-        """An instruction enters the unit's FIFO."""
-        self._queue.append(work)
+    def arrive(self, at: int, work: Work, first: bool) -> None:
+        """An instruction enters the unit's FIFO at `at`, after those before it. first: of its program."""
+        self._queue.append((at, first, work))
         if not self._busy:
-            if not self.fresh and now > self._ready:
-                self.clock.span(self.track, self._ready, now, WAIT, "no instruction", "dispatcher")
-            self._take(now)
-        self.fresh = False
+            self._busy = True
+            self.clock.events.at(self._next_accept(), self._accept)
 
-    def _take(self, now: int) -> None:
-        self._busy = True
-        self.clock.events.at(max(now, self._ready), self._accept)
+    def _next_accept(self) -> int:
+        """When the oldest waiting instruction is accepted, the one before it being done.
+
+        Waiting for the dispatcher is shown where it is more than the pace of a running program.
+        """
+        arrival, first, _ = self._queue[0]
+        if arrival <= self._ready:
+            return self._ready
+        if not first and arrival - self._ready > self._pace:
+            self.clock.span(self.track, self._ready, arrival, WAIT, "no instruction", "dispatcher")
+        return arrival
 
     def _accept(self, now: int) -> None:
-        self.begin(now, self._queue.popleft())
+        self.begin(now, self._queue.popleft()[2])
 
     def begin(self, now: int, work: Work) -> None:
         """Start an instruction; it calls `retire` when it is done."""
@@ -206,6 +210,6 @@ class Station:
             for _ in range(number):
                 clock.signal(receiver, now + way, False)
         self._ready = now + self._gap
-        self._busy = False
-        if self._queue:
-            self._take(now)
+        self._busy = bool(self._queue)
+        if self._busy:
+            clock.events.at(self._next_accept(), self._accept)

@@ -15,7 +15,7 @@ from kohakuaccel.machine import Machine, Unit
 from kohakuaccel.sim import Stage, Timeline
 from kohakutpu.dispatch import Loader, Round, program_acks
 from kohakutpu.isa import cluster, vector
-from kohakutpu.sim.clusters import Cluster
+from kohakutpu.sim.clusters import FIELDS, Cluster
 from kohakutpu.sim.control import Agent, Program
 from kohakutpu.sim.cores import Core
 from kohakutpu.sim.parts import KINDS, WORK, Clock, Port, Station, Work
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 KernelCycles = Mapping[str, Sequence[int]]
 """Kernel cycles of each vector core's RUNs, in order, by unit name."""
 
+_COLUMNS = [cluster.CLUSTER.column(name) for name in FIELDS]
 _NODE_STATUS_BYTES, _CONTROL_BYTES, _GO_BYTES = 8 * 256, 16, 8
 
 
@@ -168,7 +169,7 @@ def host_cycles(machine: Machine, nbytes: int) -> int:
 def _works(machine: Machine, program: EncodedProgram) -> list[Work]:
     """A stream decoded, with the acknowledgements of each instruction."""
     if program.unit.kind == "MG":
-        rows = cluster.CLUSTER.decode_table(program.payloads)
+        rows = cluster.CLUSTER.decode_table(program.payloads)[:, _COLUMNS]
     else:
         rows = vector.decode_envelopes(program.payloads)
     acks = program_acks(machine, program)
