@@ -153,6 +153,7 @@ def random_graph(rng: random.Random) -> Graph:
     return Graph((*INPUTS, Statement("t", DTYPES[kind], out, body, fold)), (("t", "t"),))
 
 
+FOLDS: Mapping[str, Any] = {"sum": lambda a, b: a + b, "prod": lambda a, b: a * b, "max": max, "min": min}
 Place = Mapping[Range, int]
 Known = Mapping[str, np.ndarray[Any, Any]]
 
@@ -167,15 +168,9 @@ def naive(statement: Statement, known: Known) -> np.ndarray[Any, Any]:
             value = scalar(statement.body, here | dict(zip(statement.reduced, inner)), known)
             if total is None:
                 total = value
-            elif statement.reduction:
-                how = statement.reduction.op
-                total = (
-                    total + value
-                    if how == "sum"
-                    else total * value
-                    if how == "prod"
-                    else (max, min)[how == "min"](total, value)
-                )
+            else:
+                assert statement.reduction
+                total = FOLDS[statement.reduction.op](total, value)
         out[place] = total
     kinds: dict[str, Any] = {"FP32": float, "INT32": np.int64, "BOOL": bool}
     return out.astype(kinds[statement.dtype.name])

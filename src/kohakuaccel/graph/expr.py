@@ -22,7 +22,7 @@ zero.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import reduce
 
@@ -227,19 +227,19 @@ def op(name: str, *args: Expr | Scalar) -> Expr:
     return Op(name, tuple(a if isinstance(a, Expr) else Const(a) for a in args))
 
 
-def transform(expr: Expr, change: Mapping[Expr, Expr]) -> Expr:
-    """`expr` with every occurrence of the keys replaced, in gathers too; what replaces them is not searched."""
-    if expr in change:
-        return change[expr]
+def rebuild(expr: Expr, change: Callable[[Expr], Expr]) -> Expr:
+    """`expr` with `change` applied to every node from the leaves up, those inside gathers too."""
     if isinstance(expr, Read):
-        guards = tuple(Guard(_transform(g.index, change), g.low, g.high) for g in expr.guards)
-        return Read(expr.value, tuple(_transform(i, change) for i in expr.indices), guards, expr.pad)
-    if isinstance(expr, Iota):
-        return Iota(_transform(expr.index, change))
-    return expr.with_children(tuple(transform(child, change) for child in expr.children))
+        guards = tuple(Guard(_rebuilt(g.index, change), g.low, g.high) for g in expr.guards)
+        expr = Read(expr.value, tuple(_rebuilt(i, change) for i in expr.indices), guards, expr.pad)
+    elif isinstance(expr, Iota):
+        expr = Iota(_rebuilt(expr.index, change))
+    else:
+        expr = expr.with_children(tuple(rebuild(child, change) for child in expr.children))
+    return change(expr)
 
 
-def _transform(index: Index, change: Mapping[Expr, Expr]) -> Index:
+def _rebuilt(index: Index, change: Callable[[Expr], Expr]) -> Index:
     if not any(True for _ in index.lookups()):
         return index
     result = Index(index.offset, ())
@@ -247,9 +247,9 @@ def _transform(index: Index, change: Mapping[Expr, Expr]) -> Index:
         if isinstance(atom, Range):
             part = Index.of(atom)
         elif isinstance(atom, Lookup):
-            part = Index.of(Lookup(transform(atom.value, change), atom.extent))
+            part = Index.of(Lookup(rebuild(atom.value, change), atom.extent))
         else:
-            inner = _transform(atom.index, change)
+            inner = _rebuilt(atom.index, change)
             part = inner // atom.divisor if isinstance(atom, Quotient) else inner % atom.divisor
         result = result + part * factor
     return result

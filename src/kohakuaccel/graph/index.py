@@ -6,8 +6,10 @@ when two are the same, and which interval one lies in. It must not know values, 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from fractions import Fraction
 from typing import TYPE_CHECKING
 
 from kohakuaccel.diagnostics import DefinitionError
@@ -195,11 +197,7 @@ class Index(Arithmetic):
         for atom, factor in self.terms:
             ends = sorted(end * factor for end in _atom_interval(atom, guards))
             low, high = low + ends[0], high + ends[1]
-        for guard in guards:
-            if guard.index.terms == self.terms:
-                shift = self.offset - guard.index.offset
-                low, high = max(low, guard.low + shift), min(high, guard.high - 1 + shift)
-        return low, high
+        return _narrow(self, (low, high), guards)
 
     def __str__(self) -> str:
         lead = self.offset > 0 and all(factor < 0 for _, factor in self.terms)
@@ -253,17 +251,33 @@ def _operand(index: Index) -> str:
 
 def _atom_interval(atom: Atom, guards: Sequence[Guard]) -> Interval:
     if isinstance(atom, Range | Lookup):
-        low, high = 0, atom.extent - 1
-        for guard in guards:
-            if guard.index.terms == ((atom, 1),):
-                low, high = max(low, guard.low - guard.index.offset), min(high, guard.high - 1 - guard.index.offset)
-        return low, high
+        return _narrow(Index.of(atom), (0, atom.extent - 1), guards)
     low, high = atom.index.interval(guards)
     if isinstance(atom, Quotient):
         return low // atom.divisor, high // atom.divisor
     if low // atom.divisor == high // atom.divisor:
         return low % atom.divisor, high % atom.divisor
     return 0, atom.divisor - 1
+
+
+def _narrow(index: Index, interval: Interval, guards: Sequence[Guard]) -> Interval:
+    """The part of an interval that guards on multiples of the same terms leave."""
+    low, high = interval
+    for guard in guards:
+        ratio = _ratio(index, guard.index)
+        if ratio:
+            ends = sorted(ratio * (end - guard.index.offset) for end in (guard.low, guard.high - 1))
+            low = max(low, math.ceil(ends[0]) + index.offset)
+            high = min(high, math.floor(ends[1]) + index.offset)
+    return low, high
+
+
+def _ratio(index: Index, other: Index) -> Fraction | None:
+    """How many times the terms of `other` those of `index` are, where they are a multiple."""
+    if not index.terms or [a for a, _ in index.terms] != [a for a, _ in other.terms]:
+        return None
+    ratios = {Fraction(n, m) for (_, n), (_, m) in zip(index.terms, other.terms)}
+    return ratios.pop() if len(ratios) == 1 else None
 
 
 def _sum(left: Index, right: Index, factor: int) -> Index:

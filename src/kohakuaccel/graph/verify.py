@@ -117,12 +117,13 @@ def _statement(statement: Statement, known: Mapping[str, Value], names: Mapping[
         yield f"{statement.reduction.op} folds numbers; cast the truth values to a number, or use max or min"
     for expr in statement.body.walk():
         if isinstance(expr, Read):
-            yield from _read(expr, known)
+            yield from read_problems(expr, known)
         elif isinstance(expr, Iota):
             yield from _lookups(expr.index, known)
 
 
-def _read(read: Read, known: Mapping[str, Value]) -> Iterator[str]:
+def read_problems(read: Read, known: Mapping[str, Value]) -> Iterator[str]:
+    """What is wrong with one read: indices, guards and pad, bounds."""
     value = known[read.value]
     if len(read.indices) != len(value.shape):
         yield f"{read}: {read.value} has {len(value.shape)} axes, the read {len(read.indices)} indices"

@@ -1,0 +1,22 @@
+"""Rewrites: rules as values. `TIDY` is the pipeline that changes no algebra; the catalogue's forms are added by name.
+
+Decides which rules ship and in which order.
+"""
+
+from kohakuaccel.graph.rewrite.base import Rewrite, Rewrites
+from kohakuaccel.graph.rewrite.clean import Canonicalise, CommonSubexpressions, DeadCode, FoldConstants
+from kohakuaccel.graph.rewrite.movement import FoldMovement
+
+TIDY = Canonicalise() + FoldConstants() + FoldMovement() + CommonSubexpressions() + DeadCode()
+"""Fewer statements, the same results in every format (constants computed now are rounded once, not at every step)."""
+
+__all__ = [
+    "TIDY",
+    "Canonicalise",
+    "CommonSubexpressions",
+    "DeadCode",
+    "FoldConstants",
+    "FoldMovement",
+    "Rewrite",
+    "Rewrites",
+]
