@@ -43,6 +43,15 @@ def test_a_quick_run_ends_in_a_record(name: str) -> None:
 
 
 @pytest.mark.slow
+def test_a_quick_clock_run() -> None:
+    command = [sys.executable, str(FOLDER / "clock.py"), "--quick"]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    record = json.loads(done.stdout.splitlines()[-1])
+    assert all(row["simulated cycles"] > 0 and row["M cycles/s"] > 1 for row in record["rows"])
+    assert len(record["bars"]) == 2
+
+
+@pytest.mark.slow
 def test_a_quick_dispatch_run_compiles_from_nothing() -> None:
     command = [sys.executable, str(FOLDER / "dispatch.py"), "--quick"]
     done = subprocess.run(command, capture_output=True, text=True, check=True)

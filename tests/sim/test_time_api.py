@@ -12,7 +12,7 @@ from kohakutpu import machines
 from kohakutpu.device import Device
 from kohakutpu.sim import host_cycles, time_image
 from kohakutpu.sim.programs import Programs
-from kohakutpu.sim.timing import recorded, rehearse
+from kohakutpu.sim.timing import recorded, rehearse, signature
 from sim.schedules import gemm, mesh
 
 RNG = np.random.default_rng(3)
@@ -145,3 +145,19 @@ def test_every_preset_has_a_clock(preset: str) -> None:
     _, t = ktpu.time(ktpu.matmul, a, b, device=device)
     t.check()
     assert t.cycles > 0
+
+
+def test_a_signature_leaves_out_addresses_and_nothing_else() -> None:
+    device = Device("ship_3x2")
+    a, b, c = tensors(device, (64, 128), (128, 128), (64, 128))
+    first, second = captured(device, "matmul", a, b), captured(device, "matmul", c, b)
+    assert any((p.payloads != q.payloads).any() for p, q in zip(first[0].stages[-1], second[0].stages[-1]))
+    assert signature(*first) == signature(*second)
+    times = [time_image(device.machine, image, kernel_cycles=kernels) for image, kernels in (first, second)]
+    assert times[0].spans == times[1].spans
+    other = captured(device, "matmul", a, a)
+    assert signature(*other) != signature(*first)
+    image, kernels = captured(device, "silu", a)
+    assert signature(image, kernels) != signature(
+        image, {unit: [n + 1 for n in each] for unit, each in kernels.items()}
+    )

@@ -6,12 +6,13 @@ It decides which launches belong to the timeline and adds the host's data transf
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import TYPE_CHECKING, TypeVar
 
 from kohakuaccel.image import Image
 from kohakuaccel.sim import Stage, Timeline, joined
 from kohakutpu.sim.parts import KINDS, WORK
-from kohakutpu.sim.timing import assumed, time_image
+from kohakutpu.sim.timing import assumed, signature, time_image
 
 if TYPE_CHECKING:
     from kohakutpu.device import Device
@@ -24,18 +25,18 @@ def timed(device: Device, call: Callable[[], R], name: str) -> tuple[R, Timeline
 
     A launch starts when the one before it is over; the host's time between launches is not in `cycles`. What the
     host moved in and out as data is in `host` by its bytes alone (datasheet 8.1), without a cost per transaction.
-    An image that runs again with the same kernel cycles is timed once.
+    Launches that differ in nothing but addresses (the layers of a model) are timed once.
     """
     launches: list[Timeline] = []
-    known: dict[tuple[int, tuple[tuple[str, tuple[int, ...]], ...]], tuple[Image, Timeline]] = {}
+    known: dict[bytes, Timeline] = {}
 
     def note(image: Image, kernels: dict[str, list[int]]) -> None:
-        key = (id(image), tuple((unit, tuple(cycles)) for unit, cycles in sorted(kernels.items())))
+        key = signature(image, kernels)
         found = known.get(key)
         if found is None:
-            t = time_image(device.machine, image, kernel_cycles=kernels, loader=device.loader)
-            found = known[key] = (image, t)
-        launches.append(found[1])
+            found = time_image(device.machine, image, kernel_cycles=kernels, loader=device.loader)
+            known[key] = found
+        launches.append(replace(found, name=image.name))
 
     counters = device.counters
     moved = counters.bytes_to_device, counters.bytes_from_device

@@ -6,8 +6,12 @@ of vector kernels come from a functional run; where none is given, the image is 
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
 
 from kohakuaccel.diagnostics import Hang
 from kohakuaccel.image import EncodedProgram, Image
@@ -179,6 +183,35 @@ def _works(machine: Machine, program: EncodedProgram) -> list[Work]:
         Work(row, False, tuple((unit, int(each[i])) for unit, each in acks.items() if each[i]))
         for i, row in enumerate(rows.tolist())
     ]
+
+
+def signature(image: Image, kernel_cycles: KernelCycles) -> bytes:
+    """Equal for images of one machine that take the same time: everything but the addresses in memory."""
+    found = hashlib.blake2b(repr(sorted((k, tuple(v)) for k, v in kernel_cycles.items())).encode(), digest_size=16)
+    for number, stage in enumerate(image.stages):
+        for program in stage:
+            found.update(f"{number} {program.unit.name} {len(program)}".encode())
+            found.update(program.passes.tobytes())
+            if program.unit.kind == "MG":
+                found.update((program.payloads & _NO_ADDRESS).tobytes())
+            else:
+                rows = vector.decode_envelopes(program.payloads)
+                rows[(rows[:, 0] == vector.ENV_DESC) & (rows[:, 2] == 0), 3] = 0
+                found.update(rows.tobytes())
+            for receiver, count in program.acks:
+                found.update(receiver.name.encode())
+                found.update(repr(count).encode() if isinstance(count, int) else count.tobytes())
+    return found.digest()
+
+
+def _no_address() -> NDArray[np.uint64]:
+    """uint64[4]: every bit of a cluster payload outside the address."""
+    address = cluster.CLUSTER["addr"]
+    word = (1 << 256) - 1 ^ address.put((1 << address.width) - 1)
+    return np.frombuffer(word.to_bytes(32, "little"), np.uint64)
+
+
+_NO_ADDRESS = _no_address()
 
 
 def rehearse(machine: Machine, image: Image) -> KernelCycles:
