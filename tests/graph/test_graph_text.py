@@ -83,7 +83,7 @@ def test_what_does_not_parse_is_refused_with_its_line(line: str, words: str) -> 
         ("y: FP16[i<4] = y[i]", "before it is made"),
         ("y: FP16[i<4] = z[i]\nz: FP16[i<4] = x[i, 0]", "reads z before it is made"),
         ("y: FP16[i<4] = sum[i<8] x[0, i]", "the range i stands for 2 axes"),
-        ("y: FP16[x<4] = x[x, 0]", "has the name of a value"),
+        ("y: FP16[max<4] = x[max, 0]", "has the name of an operation"),
         ("y: FP16[i<4] = cast(x[i, 0], INT32)", "its body is int, its dtype FP16 is real"),
         ("y: FP16[i<4] = x[i, 0] + 1", "add takes real or int, not real, int"),
         ("y: FP16[i<4] = where(x[i, 0], 1.0, 2.0)", "where asks a truth value"),

@@ -96,8 +96,8 @@ def _statement(statement: Statement, known: Mapping[str, Value], names: Mapping[
     for name, n in Counter(r.name for r in own).items():
         if n > 1:
             yield f"the range {name} stands for {n} axes"
-        if name in names or name in _NAMES or iskeyword(name):
-            yield f"the range {name} has the name of a value or of an operation"
+        if name in _NAMES or iskeyword(name):
+            yield f"the range {name} has the name of an operation, or a meaning of its own"
     missing = [r for r in statement.body.ranges() if r not in own]
     if missing:
         listed = ", ".join(sorted(f"{r.name}<{r.extent}" for r in missing))

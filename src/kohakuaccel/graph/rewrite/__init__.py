@@ -5,6 +5,7 @@ Decides which rules ship and in which order.
 
 from kohakuaccel.graph.rewrite.base import Rewrite, Rewrites
 from kohakuaccel.graph.rewrite.clean import Canonicalise, CommonSubexpressions, DeadCode, FoldConstants
+from kohakuaccel.graph.rewrite.forms import OnlineSoftmax, ShiftedLogSumExp, ShiftedVariance
 from kohakuaccel.graph.rewrite.movement import FoldMovement
 
 TIDY = Canonicalise() + FoldConstants() + FoldMovement() + CommonSubexpressions() + DeadCode()
@@ -17,6 +18,9 @@ __all__ = [
     "DeadCode",
     "FoldConstants",
     "FoldMovement",
+    "OnlineSoftmax",
     "Rewrite",
     "Rewrites",
+    "ShiftedLogSumExp",
+    "ShiftedVariance",
 ]

@@ -1,0 +1,255 @@
+"""The catalogue of algebraic forms: the same function by other mathematics, which no scheduler finds by itself.
+
+Decides when a statement is known to have another form. Each rule states its proof obligation, which the tests hold
+numerically: where the form before gives a finite number, the form after gives the same one up to rounding.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from kohakuaccel.graph.expr import Const, Expr, Op, Read, op, rebuild
+from kohakuaccel.graph.index import Index, Range
+from kohakuaccel.graph.model import Graph, Reduction, Statement, Value
+from kohakuaccel.graph.rewrite.base import Rewrite, looked_through, with_body
+
+
+@dataclass(frozen=True, kw_only=True)
+class ShiftedLogSumExp(Rewrite):
+    """log2 of a sum of powers, with the greatest exponent taken off first.
+
+    before  s[i] = sum[k] exp2(e[i, k]);                      y[i] = log2(s[i])
+    after   m[i] = max[k] e[i, k];  z[i] = m[i], or 0 where m[i] is infinite
+            s[i] = sum[k] exp2(e[i, k] - z[i]);               y[i] = log2(s[i]) + z[i]
+
+    Holds where s is read under log2 only and is no output. Obligation: y is the same; where exp2(e) overflows or every
+    one of them vanishes, the form after gives what exact arithmetic would.
+    """
+
+    def rewrite(self, graph: Graph) -> Graph:
+        for statement in graph.statements:
+            made = self._shifted(graph, statement)
+            if made:
+                return self.rewrite(made)
+        return graph
+
+    def _shifted(self, graph: Graph, statement: Statement) -> Graph | None:
+        values = graph.by_name
+        if not statement.reduction or statement.reduction.op != "sum" or not _logged_only(graph, statement.name):
+            return None
+        power = looked_through(statement.body, values)
+        if not (isinstance(power, Op) and power.name == "exp2") or _is_shifted(power.args[0], statement, values):
+            return None
+        out, fold = statement.ranges, statement.reduced
+        top = Statement(graph.fresh("top"), statement.dtype, out, power.args[0], Reduction("max", fold))
+        here = Read(top.name, tuple(Index.of(r) for r in out))
+        finite = op("where", op("equal", op("abs", here), math.inf), 0.0, here)
+        shift = Statement(graph.with_values((*graph.values, top)).fresh("shift"), statement.dtype, out, finite)
+        less = op("sub", power.args[0], Read(shift.name, here.indices))
+        total = Statement(statement.name, statement.dtype, out, op("exp2", less), statement.reduction)
+
+        def change(e: Expr) -> Expr:
+            if not (isinstance(e, Op) and e.name == "log2" and isinstance(inner := e.args[0], Read)):
+                return e
+            return op("add", e, Read(shift.name, inner.indices)) if inner.value == statement.name else e
+
+        return _replaced(graph, {statement.name: (top, shift, total)}, change)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ShiftedVariance(Rewrite):
+    """A sum of squared distances from the mean in one pass over the row, by distances from its first element.
+
+    before  u[i] = sum[k] x[i, k];  m[i] = u[i] * (1 / n);  v[i] = sum[k] (x[i, k] - m[i]) * (x[i, k] - m[i])
+    after   d(i, k) = x[i, k] - x[i, 0]
+            a[i] = sum[k] d(i, k);  b[i] = sum[k] d(i, k) * d(i, k);  v[i] = max(b[i] - a[i] * a[i] / n, 0)
+
+    Holds where m is seen to be the mean of the same row. Obligation: v is the same, with an error that grows with
+    (distance of the first element from the mean / standard deviation)^2, so no pipeline has it unless asked.
+    """
+
+    def rewrite(self, graph: Graph) -> Graph:
+        for statement in graph.statements:
+            made = self._shifted(graph, statement)
+            if made:
+                return self.rewrite(made)
+        return graph
+
+    def _shifted(self, graph: Graph, statement: Statement) -> Graph | None:
+        values = graph.by_name
+        if not statement.reduction or statement.reduction.op != "sum":
+            return None
+        square = looked_through(statement.body, values)
+        if not (isinstance(square, Op) and square.name == "mul" and square.args[0] == square.args[1]):
+            return None
+        apart = looked_through(square.args[0], values)
+        if not (isinstance(apart, Op) and apart.name == "sub"):
+            return None
+        element, centre = apart.args
+        if not _is_mean(element, centre, statement, values):
+            return None
+        out, fold = statement.ranges, statement.reduction.ranges
+        first = element.substitute(dict.fromkeys(fold, Index.of(0)))
+        distance = op("sub", element, first)
+        sums = Statement(graph.fresh("apart"), statement.dtype, out, distance, statement.reduction)
+        graph_with = graph.with_values((*graph.values, sums))
+        squares = Statement(
+            graph_with.fresh("squared"), statement.dtype, out, op("mul", distance, distance), statement.reduction
+        )
+        here = tuple(Index.of(r) for r in out)
+        a, b = Read(sums.name, here), Read(squares.name, here)
+        count = math.prod(r.extent for r in fold)
+        body = op("max", op("sub", b, op("mul", op("mul", a, a), 1 / count)), 0.0)
+        made = Statement(statement.name, statement.dtype, out, body)
+        return _replaced(graph, {statement.name: (sums, squares, made)}, lambda e: e)
+
+
+@dataclass(frozen=True, kw_only=True)
+class OnlineSoftmax(Rewrite):
+    """A softmax's maximum and sum block by block: each block is seen once, and what it leaves is rescaled.
+
+    before  m[i] = max[k] e[i, k];  s[i] = sum[k] exp2((e[i, k] - m[i]) * c)
+    after   bm[i, t] = max[b] e[i, t * B + b];  bs[i, t] = sum[b] exp2((e[i, t * B + b] - bm[i, t]) * c)
+            m[i] = max[t] bm[i, t];             s[i] = sum[t] bs[i, t] * exp2((bm[i, t] - m[i]) * c)
+
+    The last line is the recurrence (m, s) <- (max(m, bm), s * exp2(m - m') + bs * exp2(bm - m')) unrolled: a machine
+    may walk the blocks in any order. A block of which nothing counts (bm is -inf) adds 0. Holds where m is the
+    maximum of the same row, c is positive and `block` divides the row and is shorter than it.
+    Obligation: m and s are the same.
+    """
+
+    block: int = 128
+
+    def rewrite(self, graph: Graph) -> Graph:
+        for statement in graph.statements:
+            made = self._tiled(graph, statement)
+            if made:
+                return self.rewrite(made)
+        return graph
+
+    def _tiled(self, graph: Graph, statement: Statement) -> Graph | None:
+        values = graph.by_name
+        found = _softmax_sum(statement, values)
+        if found is None:
+            return None
+        element, top, read, scale = found
+        k = statement.reduced[0]
+        if k.extent % self.block or k.extent <= self.block:
+            return None
+        t, b = _blocks(graph, k.extent // self.block, self.block)
+        within = top.body.substitute({top.reduced[0]: t * self.block + b})
+        tops = Statement(graph.fresh("block_top"), top.dtype, (*top.ranges, t), within, Reduction("max", (b,)))
+        own = Read(tops.name, (*read.indices, Index.of(t)))
+        inner = element.substitute({k: t * self.block + b})
+        empty = op("equal", own, -math.inf)
+        power = op("exp2", op("mul", op("sub", inner, own), scale))
+        parts = Statement(
+            graph.with_values((*graph.values, tops)).fresh("block_sum"),
+            statement.dtype,
+            (*statement.ranges, t),
+            op("where", empty, 0.0, power),
+            Reduction("sum", (b,)),
+        )
+        all_tops = Read(tops.name, (*(Index.of(r) for r in top.ranges), Index.of(t)))
+        whole = Statement(top.name, top.dtype, top.ranges, all_tops, Reduction("max", (t,)))
+        factor = op("exp2", op("mul", op("sub", own, read), scale))
+        part = Read(parts.name, (*(Index.of(r) for r in statement.ranges), Index.of(t)))
+        body = op("where", empty, 0.0, op("mul", part, factor))
+        total = Statement(statement.name, statement.dtype, statement.ranges, body, Reduction("sum", (t,)))
+        return _replaced(graph, {top.name: (tops, whole), statement.name: (parts, total)}, lambda e: e)
+
+
+def _replaced(graph: Graph, new: Mapping[str, tuple[Statement, ...]], change: Callable[[Expr], Expr]) -> Graph:
+    """The graph with some statements replaced by several, and `change` applied to the bodies of the others."""
+    values: list[Value] = []
+    for value in graph.values:
+        if value.name in new:
+            values += new[value.name]
+        elif isinstance(value, Statement):
+            values.append(with_body(value, rebuild(value.body, change)))
+        else:
+            values.append(value)
+    return graph.with_values(values)
+
+
+def _logged_only(graph: Graph, name: str) -> bool:
+    """Whether a value is no output, and read, and only right under log2."""
+    if any(name == output for _, output in graph.outputs):
+        return False
+    reads = logs = 0
+    for statement in graph.readers(name):
+        for e in statement.body.walk():
+            reads += isinstance(e, Read) and e.value == name
+            if isinstance(e, Op) and e.name == "log2" and isinstance(e.args[0], Read):
+                logs += e.args[0].value == name and not e.args[0].guards
+    return reads > 0 and reads == logs
+
+
+def _is_shifted(exponent: Expr, statement: Statement, values: Mapping[str, Value]) -> bool:
+    """Whether something that is one for a whole row is already taken off the exponent (or a factor times that)."""
+    while isinstance(exponent, Op) and exponent.name == "mul" and isinstance(exponent.args[1], Const):
+        exponent = looked_through(exponent.args[0], values)
+    exponent = looked_through(exponent, values)
+    if not (isinstance(exponent, Op) and exponent.name == "sub"):
+        return False
+    return not exponent.args[1].ranges().intersection(statement.reduced)
+
+
+def _same_row(producer: Statement, read: Read, statement: Statement) -> Expr | None:
+    """The body of a fold that `read` reads, over the folded ranges of `statement`; None where the extents differ."""
+    mine, theirs = statement.reduced, producer.reduced
+    if [r.extent for r in mine] != [r.extent for r in theirs] or read.guards:
+        return None
+    new = dict(zip(producer.ranges, read.indices)) | {old: Index.of(r) for old, r in zip(theirs, mine)}
+    return producer.body.substitute(new)
+
+
+def _alike(found: Expr | None, element: Expr) -> bool:
+    """Whether two expressions are one, a range of extent 1 being 0."""
+    if found is None:
+        return False
+    a, b = (e.substitute({r: Index.of(0) for r in e.ranges() if r.extent == 1}) for e in (found, element))
+    return a == b
+
+
+def _is_mean(element: Expr, centre: Expr, statement: Statement, values: Mapping[str, Value]) -> bool:
+    scaled = looked_through(centre, values)
+    count = math.prod(r.extent for r in statement.reduced)
+    if not (isinstance(scaled, Op) and isinstance(scaled.args[0], Read) and isinstance(scaled.args[1], Const)):
+        return False
+    number = float(scaled.args[1].value)
+    if not (scaled.name == "mul" and number == 1 / count) and not (scaled.name == "div" and number == count):
+        return False
+    total = values[scaled.args[0].value]
+    if not isinstance(total, Statement) or not total.reduction or total.reduction.op != "sum":
+        return False
+    return _alike(_same_row(total, scaled.args[0], statement), element)
+
+
+def _softmax_sum(statement: Statement, values: Mapping[str, Value]) -> tuple[Expr, Statement, Read, Expr] | None:
+    """Element, the statement of the maximum, its read, and the scale, where the statement sums a row's powers."""
+    if not statement.reduction or statement.reduction.op != "sum" or len(statement.reduced) != 1:
+        return None
+    power = looked_through(statement.body, values)
+    if not (isinstance(power, Op) and power.name == "exp2"):
+        return None
+    apart, scale = looked_through(power.args[0], values), Const(1.0)
+    if isinstance(apart, Op) and apart.name == "mul" and isinstance(apart.args[1], Const):
+        scale, apart = apart.args[1], looked_through(apart.args[0], values)
+    if not (isinstance(apart, Op) and apart.name == "sub" and isinstance(read := apart.args[1], Read)):
+        return None
+    top = values[read.value]
+    if not isinstance(top, Statement) or not top.reduction or top.reduction.op != "max" or not scale.value > 0:
+        return None
+    element = apart.args[0]
+    return (element, top, read, scale) if _alike(_same_row(top, read, statement), element) else None
+
+
+def _blocks(graph: Graph, count: int, block: int) -> tuple[Range, Range]:
+    """Ranges over blocks and inside one, with names that no value and no range of the graph has."""
+    taken = set(graph.by_name) | {r.name for s in graph.statements for r in (*s.ranges, *s.reduced)}
+    names = (f"t{n}" for n in range(len(taken) + 2))
+    outer, inner = [name for name in names if name not in taken][:2]
+    return Range(outer, count), Range(inner, block)
