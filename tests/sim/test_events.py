@@ -113,6 +113,8 @@ def test_report_names_the_limiter_and_calls_nothing_measured() -> None:
     assert "100 cycles = 1.0 us at 100 MHz (modelled, not measured)" in text
     assert "limiter a: 40.0 % full (work 40.0 %, wait 50.0 %, idle 10.0 %)" in text
     assert "waited  for port: 50 cycles" in text
+    assert "spent   40 cycles in 1 x x" in text
+    assert t.top() == {"x": (40, 1)}
 
 
 def test_perfetto_file(tmp_path: Path) -> None:

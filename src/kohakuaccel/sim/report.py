@@ -22,8 +22,8 @@ def _kinds(share: Share) -> str:
 
 
 def text(timeline: Timeline) -> str:
-    """Per stage: the limiter (the fullest unit or resource, which of its kinds, and how full), the next fullest, and
-    the longest waits. Then the host link, the counters and what was assumed."""
+    """Per stage: the limiter (the fullest unit or resource, which of its kinds, and how full), the next fullest, the
+    longest waits, and the instructions that took longest in sum. Then the host link, counters and what was assumed."""
     t = timeline
     lines = [
         f"{t.name or 'timeline'} on {t.machine}: {t.cycles:,} cycles = {t.seconds * 1e6:,.1f} us at {t.clock_mhz} MHz "
@@ -41,6 +41,8 @@ def text(timeline: Timeline) -> str:
         waits = list(t.waits(stage.start, stage.end).items())[:SHOWN]
         for name, cycles in waits:
             lines.append(f"  waited  for {name}: {cycles:,} cycles in all")
+        for text_of, (cycles, times) in list(t.top(stage.start, stage.end).items())[:SHOWN]:
+            lines.append(f"  spent   {cycles:,} cycles in {times:,} x {text_of}")
     if t.host:
         parts = ", ".join(f"{name} {cycles:,}" for name, cycles in t.host.items())
         lines.append(f"host link, not in the cycles above: {t.host_cycles:,} cycles ({parts})")

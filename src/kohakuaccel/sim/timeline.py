@@ -134,6 +134,17 @@ class Timeline:
                 total[span.on] = total.get(span.on, 0) + length
         return dict(sorted(total.items(), key=lambda item: -item[1]))
 
+    def top(self, start: int = 0, end: int | None = None) -> dict[str, tuple[int, int]]:
+        """(cycles, times) by text of what units and resources worked at, longest first; waiting is left out."""
+        end = self.cycles if end is None else end
+        total: dict[str, tuple[int, int]] = {}
+        for span in self.spans:
+            length = min(span.end, end) - max(span.start, start)
+            if length > 0 and not span.on and span.kind != SERVE:
+                cycles, times = total.get(span.text, (0, 0))
+                total[span.text] = cycles + length, times + 1
+        return dict(sorted(total.items(), key=lambda item: -item[1][0]))
+
     def check(self) -> None:
         """Prove the invariants. Raises Refusal with the span or group that breaks one.
 

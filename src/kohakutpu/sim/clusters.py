@@ -101,7 +101,7 @@ class Cluster(Station):
         n, preq = row[_N] or 1, row[_PREQ]
         cycles = n * self._period(preq, row[_NPEER])
         text = f"FILL {_SIDE[row[_SEL]]} {n}{' preq' if preq else ''}"
-        start = self.port.fetch(now, cycles, f"{self.unit.name} {text}")
+        start = self.port.fetch(now, cycles, n * (t.entry_preq if preq else t.entry_fp16), f"{self.unit.name} {text}")
         self.clock.span(self.track, now, start, WAIT, "port busy", self.port.read.name)
         end = start + cycles + self.port_way + (0 if preq else t.fill_fp16)
         self.clock.span(self.track, self._accepted, end, FILLING, text)
@@ -113,6 +113,7 @@ class Cluster(Station):
         row = work.row
         n = row[_N] or 1
         end = now + self.clock.timing.fill_base + 2 * self.port_way + n * self._serial
+        self.port.words_read += n * self.clock.timing.entry_fp16
         self.clock.span(self.track, now, end, FILLING, f"FILL {_SIDE[row[_SEL]]} {n}")
         self.clock.events.at(end, self.retire, work)
 

@@ -69,7 +69,7 @@ class Core(Station):
         t = self.clock.timing
         # Single words overlap by one cycle in a queue (the measured 806 of datasheet 8.1).
         cycles = reads * (t.L + t.read_word - 1)
-        start = self.port.fetch(now, cycles, f"{self.unit.name} VFILL {reads}")
+        start = self.port.fetch(now, cycles, reads, f"{self.unit.name} VFILL {reads}")
         self.clock.span(self.track, now, start, WAIT, "port busy", self.port.read.name)
         self._ends(now, work, began, end + start - now, writes)
 

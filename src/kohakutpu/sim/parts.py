@@ -82,10 +82,12 @@ class Port:
         self._served: deque[int] = deque()  # when writes that have arrived are done
         self._waiting: deque[Callable[[int], None]] = deque()
         self._waking = False
+        self.words_read = self.words_written = 0
         self._open = (0, 0, "")  # writes of one sender without a gap, not on the timeline yet
 
-    def fetch(self, now: int, cycles: int, text: str) -> int:
-        """A read run arrives now; the cycle at which its service starts."""
+    def fetch(self, now: int, cycles: int, words: int, text: str) -> int:
+        """A read run of `words` words arrives now; the cycle at which its service starts."""
+        self.words_read += words
         start = self.read.serve(now, cycles)
         self.clock.span(self.read_track, start, start + cycles, SERVE, text)
         return start
@@ -105,6 +107,7 @@ class Port:
 
     def burst(self, now: int, words: int, text: str) -> None:
         """A claimed burst is whole at the port."""
+        self.words_written += words
         cycles = self._cycles[words]
         start = self.write.serve(now, cycles)
         self._note(start, start + cycles, text)
@@ -114,6 +117,7 @@ class Port:
 
     def store(self, now: int, words: int, text: str) -> None:
         """`words` arrive in bursts, without an open write of their own."""
+        self.words_written += words
         whole, rest = divmod(words, len(self._cycles) - 1)
         cycles = whole * self._cycles[-1] + (self._cycles[rest] if rest else 0)
         start = self.write.serve(now, cycles)

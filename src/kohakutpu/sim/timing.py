@@ -159,6 +159,9 @@ class _Player:
         t.cycles = self._now
         for port in self._ports.values():
             port.flush()
+        word = 32
+        t.counters["bytes read"] = word * sum(p.words_read for p in self._ports.values())
+        t.counters["bytes written"] = word * sum(p.words_written for p in self._ports.values())
         end = t.cycles
         t.spans[:] = [s if s.end <= end else s._replace(end=end) for s in t.spans if s.start < end]
         t.counters["events"] = self.clock.events.count
