@@ -78,11 +78,10 @@ def test_a_large_emission_stalls_its_sweep_on_the_drain_queue() -> None:
 
 
 def test_gemm_slot() -> None:
-    """A cluster instruction that waits for nothing takes 6 cycles from accept to the next accept."""
-    t = timed(*[GEMM | {"gm": 1, "gn": 1}] * 2, DRAIN | {"n": 1})
-    first = min(s.start for s in t.spans if s.kind == "compute")
-    ((waited, _),) = spans(t, "GEMM 1x1x1")[:1]
-    assert first - waited == 4
+    """A cluster instruction that waits for nothing takes 6 cycles: 2 from retirement to accept, 4 to its effect."""
+    t = timed(FILL | {"n": 1, "preq": 1}, GEMM | {"gm": 1, "gn": 1}, DRAIN | {"n": 1})
+    ((_, filled),) = spans(t, "FILL A 1")
+    assert min(s.start for s in t.spans if s.text == "GEMM 1x1x1") == filled + 6
 
 
 def test_vector_slots_and_the_measured_run() -> None:

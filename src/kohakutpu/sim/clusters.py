@@ -136,7 +136,7 @@ class Cluster(Station):
         tiles = gm * gn
         step = 1 if nk == 1 else (self._reuse + tiles - 1) // tiles
         text = f"GEMM {gm}x{gn}x{nk}"
-        self.clock.span(self.track, self._accepted, now, WAIT, text, f"{self.unit.name} array")
+        self.clock.span(self.track, self._accepted + self._decode, now, WAIT, text, f"{self.unit.name} array")
         if row[_EMIT]:
             one = Emission(tiles, _words(row), step, not row[_DNODE])
             one.sweep, one.first = now, now + tiles * (nk - 1) * step
