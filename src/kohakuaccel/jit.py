@@ -220,21 +220,28 @@ def compiling_beside(module: str) -> Generator[None]:
 
     numba compiles one function at a time per process. Whatever the other process fails at, this one compiles itself.
     """
-    if (os.cpu_count() or 1) < 2 or not sys.executable:
-        yield
-        return
-    path = os.pathsep.join(p for p in sys.path if p)
-    other = subprocess.Popen(
-        [sys.executable, "-c", f"import {module}"],
-        env={**os.environ, "PYTHONPATH": path},
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
-    )
+    other = _importing(module) if (os.cpu_count() or 1) > 1 else None
     try:
         yield
     except BaseException:
-        other.kill()
+        if other is not None:
+            other.kill()
         raise
     finally:
-        other.wait()
+        if other is not None:
+            other.wait()
+
+
+def _importing(module: str) -> subprocess.Popen[bytes] | None:
+    """A process that imports a module with this one's search path; None where none can be started."""
+    path = os.pathsep.join(p for p in sys.path if p)
+    try:
+        return subprocess.Popen(
+            [sys.executable, "-c", f"import {module}"],
+            env={**os.environ, "PYTHONPATH": path},
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+        )
+    except OSError:
+        return None

@@ -42,8 +42,11 @@ def test_a_changed_constant_in_an_imported_module_changes_the_key(
     assert key() != first
 
 
-def test_another_process_compiles_beside_and_may_fail() -> None:
+def test_another_process_compiles_beside_and_may_fail(monkeypatch: pytest.MonkeyPatch) -> None:
     with jit.compiling_beside("no_such_module_at_all"):
         pass
     with pytest.raises(KeyError), jit.compiling_beside("json"):
         raise KeyError("passed on")
+    monkeypatch.setattr(sys, "executable", "no-such-interpreter")
+    with jit.compiling_beside("json"):
+        pass
