@@ -13,7 +13,8 @@ from kohakuaccel.graph import Graph, parse, run
 from kohakuaccel.graph import build as g
 from kohakuaccel.graph import rewrite as rw
 from kohakuaccel.graph.build import Tensor
-from kohakuaccel.numerics import FP32
+from kohakuaccel.graph.structure import as_contraction
+from kohakuaccel.numerics import FP16, FP32
 
 Array = NDArray[Any]
 RNG = np.random.default_rng(11)
@@ -147,11 +148,91 @@ def test_shifted_variance_leaves_alone() -> None:
         assert rw.ShiftedVariance().apply(parse(head + lines)) == parse(head + lines)
 
 
-def test_attention_goes_online() -> None:
+def attention(causal: bool, n: int = 8) -> tuple[Graph, dict[str, Array]]:
     builder = g.Builder()
-    q, k, v = (builder.input(n, (2, 8, 4), FP32) for n in "qkv")
-    graph = builder.graph(out=g.attention(q, k, v, causal=True))
-    after = (rw.TIDY + rw.OnlineSoftmax(block=4) + rw.DeadCode()).apply(graph)
-    assert any(s.name == "block_top" for s in after.statements)
-    given = {n: RNG.normal(size=(2, 8, 4)) for n in "qkv"}
+    q, k, v = (builder.input(name, (2, n, 4), FP32) for name in "qkv")
+    given = {name: np.asarray(RNG.normal(size=(2, n, 4))) * 3 for name in "qkv"}
+    return builder.graph(out=g.attention(q, k, v, causal=causal)), given
+
+
+@pytest.mark.parametrize("causal", [False, True])
+@pytest.mark.parametrize("block", [2, 4])
+def test_attention_becomes_flash_attention(causal: bool, block: int) -> None:
+    graph, given = attention(causal)
+    rules = rw.TIDY + rw.ScaleOperand() + rw.DivideLast() + rw.OnlineSoftmax(block=block)
+    after = rules.apply(graph)
+    want = run(graph, given)["out"]
+    np.testing.assert_allclose(run(after, given)["out"], want, rtol=1e-11)
+    # Nothing has a whole row of weights any more: what is left over (row, column) are the scores.
+    wide = {s.name for s in after.statements if s.shape == (2, 8, 8)}
+    assert wide <= {"t_matmul", "scores"}
+    parts = [s for s in after.statements if s.name.startswith("block_sum")]
+    products = [found for s in parts if (found := as_contraction(s))]
+    assert len(parts) == 2
+    assert len(products) == 1
+    assert [r.extent for r in products[0].k] == [block]
+    assert rules.apply(after) == after
+
+
+def test_divide_last() -> None:
+    head = "input a: FP32[2, 3]\ninput s: FP32[2]\ninput v: FP32[3, 4]\n"
+    graph = parse(
+        head + "p: FP32[i<2, k<3] = a[i, k] / s[i]\nout: FP32[i<2, j<4] = sum[k<3] p[i, k] * v[k, j]\noutput out\n"
+    )
+    after = (rw.DivideLast() + rw.DeadCode()).apply(graph)
+    assert str(after) == head + (
+        "weighted: FP32[i<2, j<4] = sum[k<3] a[i, k] * v[k, j]\n"
+        "out: FP32[i<2, j<4] = weighted[i, j] / s[i]\noutput out\n"
+    )
+    given = {"a": RNG.normal(size=(2, 3)), "s": RNG.normal(size=2), "v": RNG.normal(size=(3, 4))}
     np.testing.assert_allclose(run(after, given)["out"], run(graph, given)["out"], rtol=1e-12)
+    for body in ["a[i, k] / v[k, 0]", "a[i, k] * s[i]"]:
+        other = parse(head + f"out: FP32[i<2, j<4] = sum[k<3] {body} * v[k, j]\noutput out\n")
+        assert rw.DivideLast().apply(other) == other
+
+
+def test_scale_operand() -> None:
+    head = "input q: FP16[2, 3]\ninput x: FP16[4, 3]\ns: FP16[i<2, j<4] = sum[k<3] q[i, k] * x[j, k]\n"
+    graph = parse(head + "y: FP16[i<2, j<4] = exp2(s[i, j] * 0.3)\nz: FP16[j<4] = s[0, j] * 0.3\noutput y\noutput z\n")
+    after = rw.ScaleOperand().apply(graph)
+    assert str(after.statement("s").body) == "q[i, k] * 0.3 * x[j, k]"
+    assert str(after.statement("y").body) == "exp2(s[i, j])"
+    given = {"q": RNG.normal(size=(2, 3)), "x": RNG.normal(size=(4, 3))}
+    for label in "yz":
+        np.testing.assert_allclose(run(after, given)[label], run(graph, given)[label], rtol=1e-12)
+    assert rw.ScaleOperand(exact=True).apply(graph) == graph
+    halved = parse(head + "y: FP16[i<2, j<4] = s[i, j] * -0.5\noutput y\n")
+    assert rw.ScaleOperand(exact=True).apply(halved) != halved
+    for lines in [
+        "y: FP16[i<2, j<4] = s[i, j] * 0.3\nz: FP16[j<4] = s[0, j] * 0.4\noutput y\noutput z\n",
+        "y: FP16[i<2, j<4] = s[i, j] * 0.3 + s[i, j]\noutput y\n",
+        "y: FP16[i<2, j<4] = s[i, j] * 0.3\noutput y\noutput s\n",
+    ]:
+        assert rw.ScaleOperand().apply(parse(head + lines)) == parse(head + lines)
+
+
+def test_a_chain_of_scaled_products_keeps_its_factors() -> None:
+    head = "input q: FP16[2, 2]\ns: FP16[i<2, j<2] = sum[k<2] q[i, k] * q[k, j]\n"
+    graph = parse(
+        head + "u: FP16[i<2, j<2] = sum[k<2] (s[i, k] * 0.3) * q[k, j]\ny: FP16[i<2, j<2] = u[i, j] * 0.7\noutput y\n"
+    )
+    given = {"q": RNG.normal(size=(2, 2))}
+    after = rw.ScaleOperand().apply(graph)
+    np.testing.assert_allclose(run(after, given)["y"], run(graph, given)["y"], rtol=1e-12)
+
+
+def test_mean_inside() -> None:
+    builder = g.Builder()
+    x, y = builder.input("x", (3, 300), FP16), builder.input("y", (3, 300), FP32)
+    graph = builder.graph(out=g.rmsnorm(x), wide=g.rmsnorm(y))
+    rule = rw.MeanInside()
+    after = rule.apply(graph)
+    assert rule.apply(after) == after
+    assert after.statement("t_sum_1") == graph.statement("t_sum_1")  # FP32 holds the sum
+    for scale in (1e-3, 1.0, 200.0):
+        given = {n: RNG.normal(size=(3, 300)) * scale for n in "xy"}
+        for label in ("out", "wide"):
+            np.testing.assert_allclose(run(after, given)[label], run(graph, given)[label], rtol=1e-11)
+    # What the rule is for: at 200 the plain sum leaves FP16, the new one does not.
+    assert (run(graph, given, keep=("t_sum",))["t_sum"] > FP16.max).all()
+    assert (run(after, given, keep=("t_sum",))["t_sum"] < FP16.max).all()

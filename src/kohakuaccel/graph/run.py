@@ -19,7 +19,7 @@ from kohakuaccel.graph.expr import Cast, Const, Expr, Iota, Op, Read
 from kohakuaccel.graph.index import Index, Lookup, Quotient, Range
 from kohakuaccel.graph.model import NUMPY, Constant, Graph, Input, Statement
 from kohakuaccel.graph.scalar import compute, convert, fold
-from kohakuaccel.graph.structure import as_contraction
+from kohakuaccel.graph.structure import Contraction, as_contraction
 from kohakuaccel.graph.verify import verify
 
 Array = NDArray[Any]
@@ -56,7 +56,7 @@ def evaluate(statement: Statement, known: Mapping[str, Array]) -> Array:
     contraction = as_contraction(statement)
     with np.errstate(all="ignore"):
         if contraction:
-            result = _contract(statement, contraction.left, contraction.right, known)
+            result = _contract(statement, contraction, known)
         else:
             result = _points(statement, known)
     return _checked(result, statement.dtype, f"statement {statement.name}")
@@ -86,16 +86,19 @@ def _checked(array: Array, dtype: DType, where: str) -> Array:
     return array
 
 
-def _contract(statement: Statement, left: Expr, right: Expr, known: Mapping[str, Array]) -> Array:
-    """Both operands over the ranges they follow, then one sum of products."""
-    space = (*statement.ranges, *statement.reduced)
-    letters = {r: n for n, r in enumerate(space)}
-    parts: list[Any] = []
-    for operand in (left, right):
-        own = tuple(r for r in space if r in operand.ranges())
-        parts += [np.broadcast_to(_Point(own, known).value(operand), tuple(r.extent for r in own))]
-        parts += [[letters[r] for r in own]]
-    return np.einsum(*parts, [letters[r] for r in statement.ranges], optimize=True)
+def _contract(statement: Statement, found: Contraction, known: Mapping[str, Array]) -> Array:
+    """Both operands as stacks of matrices over the ranges they follow, then one matrix product each."""
+
+    def operand(expr: Expr, *groups: tuple[Range, ...]) -> Array:
+        own = tuple(r for group in groups for r in group)
+        filled = np.broadcast_to(_Point(own, known).value(expr), tuple(r.extent for r in own))
+        return filled.reshape(tuple(prod(r.extent for r in group) for group in groups))
+
+    left = operand(found.left, found.batch, found.m, found.k)
+    right = operand(found.right, found.batch, found.k, found.n)
+    order = (*found.batch, *found.m, *found.n, *found.broadcast)
+    product = np.matmul(left, right).reshape(tuple(1 if r in found.broadcast else r.extent for r in order))
+    return np.broadcast_to(product.transpose([order.index(r) for r in statement.ranges]), statement.shape)
 
 
 def _points(statement: Statement, known: Mapping[str, Array]) -> Array:

@@ -7,6 +7,7 @@ from kohakuaccel.graph.rewrite.base import Rewrite, Rewrites
 from kohakuaccel.graph.rewrite.clean import Canonicalise, CommonSubexpressions, DeadCode, FoldConstants
 from kohakuaccel.graph.rewrite.forms import OnlineSoftmax, ShiftedLogSumExp, ShiftedVariance
 from kohakuaccel.graph.rewrite.movement import FoldMovement
+from kohakuaccel.graph.rewrite.scales import DivideLast, MeanInside, ScaleOperand
 
 TIDY = Canonicalise() + FoldConstants() + FoldMovement() + CommonSubexpressions() + DeadCode()
 """Fewer statements, the same results in every format (constants computed now are rounded once, not at every step)."""
@@ -16,11 +17,14 @@ __all__ = [
     "Canonicalise",
     "CommonSubexpressions",
     "DeadCode",
+    "DivideLast",
     "FoldConstants",
     "FoldMovement",
+    "MeanInside",
     "OnlineSoftmax",
     "Rewrite",
     "Rewrites",
+    "ScaleOperand",
     "ShiftedLogSumExp",
     "ShiftedVariance",
 ]

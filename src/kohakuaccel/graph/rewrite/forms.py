@@ -117,48 +117,48 @@ class OnlineSoftmax(Rewrite):
     The last line is the recurrence (m, s) <- (max(m, bm), s * exp2(m - m') + bs * exp2(bm - m')) unrolled: a machine
     may walk the blocks in any order. A block of which nothing counts (bm is -inf) adds 0. Holds where m is the
     maximum of the same row, c is positive and `block` divides the row and is shorter than it.
+    Every sum of the row's powers goes along, weighted ones too: with `DivideLast` an attention becomes flash attention.
     Obligation: m and s are the same.
     """
 
     block: int = 128
 
     def rewrite(self, graph: Graph) -> Graph:
-        for statement in graph.statements:
-            made = self._tiled(graph, statement)
-            if made:
-                return self.rewrite(made)
+        for name in [s.name for s in graph.statements]:
+            graph = self._tiled(graph, graph.statement(name))
         return graph
 
-    def _tiled(self, graph: Graph, statement: Statement) -> Graph | None:
-        values = graph.by_name
-        found = _softmax_sum(statement, values)
-        if found is None:
-            return None
-        element, top, read, scale = found
-        k = statement.reduced[0]
-        if k.extent % self.block or k.extent <= self.block:
-            return None
+    def _tiled(self, graph: Graph, top: Statement) -> Graph:
+        """Every sum against one maximum goes by blocks of it, and so does the maximum."""
+        if not top.reduction or top.reduction.op != "max" or len(top.reduced) != 1:
+            return graph
+        found = [(s, f) for s in graph.statements if (f := _softmax_sum(s, top, graph.by_name))]
+        k = top.reduced[0]
+        if not found or k.extent % self.block or k.extent <= self.block:
+            return graph
         t, b = _blocks(graph, k.extent // self.block, self.block)
-        within = top.body.substitute({top.reduced[0]: t * self.block + b})
+        within = top.body.substitute({k: t * self.block + b})
         tops = Statement(graph.fresh("block_top"), top.dtype, (*top.ranges, t), within, Reduction("max", (b,)))
-        own = Read(tops.name, (*read.indices, Index.of(t)))
-        inner = element.substitute({k: t * self.block + b})
-        empty = op("equal", own, -math.inf)
-        power = op("exp2", op("mul", op("sub", inner, own), scale))
-        parts = Statement(
-            graph.with_values((*graph.values, tops)).fresh("block_sum"),
-            statement.dtype,
-            (*statement.ranges, t),
-            op("where", empty, 0.0, power),
-            Reduction("sum", (b,)),
-        )
         all_tops = Read(tops.name, (*(Index.of(r) for r in top.ranges), Index.of(t)))
         whole = Statement(top.name, top.dtype, top.ranges, all_tops, Reduction("max", (t,)))
-        factor = op("exp2", op("mul", op("sub", own, read), scale))
-        part = Read(parts.name, (*(Index.of(r) for r in statement.ranges), Index.of(t)))
-        body = op("where", empty, 0.0, op("mul", part, factor))
-        total = Statement(statement.name, statement.dtype, statement.ranges, body, Reduction("sum", (t,)))
-        return _replaced(graph, {top.name: (tops, whole), statement.name: (parts, total)}, lambda e: e)
+        graph = _replaced(graph, {top.name: (tops, whole)}, lambda e: e)
+        for statement, (power, rest, read, scale) in found:
+            (column,) = statement.reduced
+            own = Read(tops.name, (*read.indices, Index.of(t)))
+            # The power within its block, against the block's maximum in place of the row's.
+            inside = {column: t * self.block + b}
+            inner = rebuild(power.substitute(inside), lambda e, read=read, own=own: own if e == read else e)
+            empty = op("equal", own, -math.inf)
+            name = graph.fresh("block_sum")
+            body = op("where", empty, 0.0, inner)
+            body = body if rest is None else op("mul", body, rest.substitute(inside))
+            parts = Statement(name, statement.dtype, (*statement.ranges, t), body, Reduction("sum", (b,)))
+            part = Read(name, (*(Index.of(r) for r in statement.ranges), Index.of(t)))
+            factor = op("exp2", op("mul", op("sub", own, read), scale))
+            body = op("where", empty, 0.0, op("mul", part, factor))
+            total = Statement(statement.name, statement.dtype, statement.ranges, body, Reduction("sum", (t,)))
+            graph = _replaced(graph, {statement.name: (parts, total)}, lambda e: e)
+        return graph
 
 
 def _replaced(graph: Graph, new: Mapping[str, tuple[Statement, ...]], change: Callable[[Expr], Expr]) -> Graph:
@@ -228,11 +228,19 @@ def _is_mean(element: Expr, centre: Expr, statement: Statement, values: Mapping[
     return _alike(_same_row(total, scaled.args[0], statement), element)
 
 
-def _softmax_sum(statement: Statement, values: Mapping[str, Value]) -> tuple[Expr, Statement, Read, Expr] | None:
-    """Element, the statement of the maximum, its read, and the scale, where the statement sums a row's powers."""
+_Powers = tuple[Expr, Expr | None, Read, Const]
+
+
+def _softmax_sum(statement: Statement, top: Statement, values: Mapping[str, Value]) -> _Powers | None:
+    """The power in full, what it weights, its read of the row's maximum `top`, and the scale, where powers are summed.
+
+    What is weighted is anything that does not read the maximum; None where the powers stand alone.
+    """
     if not statement.reduction or statement.reduction.op != "sum" or len(statement.reduced) != 1:
         return None
-    power = looked_through(statement.body, values)
+    power, rest = looked_through(statement.body, values), None
+    if isinstance(power, Op) and power.name == "mul":
+        power, rest = looked_through(power.args[0], values), power.args[1]
     if not (isinstance(power, Op) and power.name == "exp2"):
         return None
     apart, scale = looked_through(power.args[0], values), Const(1.0)
@@ -240,11 +248,11 @@ def _softmax_sum(statement: Statement, values: Mapping[str, Value]) -> tuple[Exp
         scale, apart = apart.args[1], looked_through(apart.args[0], values)
     if not (isinstance(apart, Op) and apart.name == "sub" and isinstance(read := apart.args[1], Read)):
         return None
-    top = values[read.value]
-    if not isinstance(top, Statement) or not top.reduction or top.reduction.op != "max" or not scale.value > 0:
+    if read.value != top.name or not scale.value > 0 or not _alike(_same_row(top, read, statement), apart.args[0]):
         return None
-    element = apart.args[0]
-    return (element, top, read, scale) if _alike(_same_row(top, read, statement), element) else None
+    if rest is not None and any(r.value == top.name for r in rest.reads()):
+        return None
+    return op("exp2", op("mul", apart, scale)), rest, read, scale
 
 
 def _blocks(graph: Graph, count: int, block: int) -> tuple[Range, Range]:
