@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import itertools
 import random
 
@@ -50,6 +51,16 @@ def test_statements_round_trip_and_agree_with_plain_python(block: int) -> None:
         known = arrays(rng)
         got = run(graph, known)["t"]
         np.testing.assert_allclose(got, naive(graph.statement("t"), known), rtol=1e-9, atol=1e-12, err_msg=str(graph))
+
+
+@pytest.mark.parametrize("chunk", [1, 5, 17])
+def test_slices_of_a_space_add_up(chunk: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(importlib.import_module("kohakuaccel.graph.run"), "CHUNK", chunk)
+    rng = random.Random(chunk)
+    for _ in range(60):
+        graph, known = random_graph(rng), arrays(rng)
+        want = naive(graph.statement("t"), known)
+        np.testing.assert_allclose(run(graph, known)["t"], want, rtol=1e-9, atol=1e-12, err_msg=str(graph))
 
 
 def places(ranges: tuple[Range, ...]) -> list[dict[Range, int]]:
@@ -218,3 +229,23 @@ def test_a_matrix_product_is_no_row_reduction_and_a_matrix_times_a_vector_is_bot
     assert ask.as_row_reduction(graph.statement("u"))
     assert ask.as_contraction(graph.statement("w")) is None
     assert ask.as_row_reduction(graph.statement("w"))
+
+
+def test_a_product_of_several_factors_is_cut_in_two() -> None:
+    text = "input a: FP32[3, 4]\ninput b: FP32[5, 4]\ninput v: FP32[4]\n"
+    text += "t: FP32[i<3, j<5] = sum[k<4] 2.0 * (a[i, k] * b[j, k])\n"
+    text += "u: FP32[i<3, j<5] = sum[k<4] v[k] * a[i, k] * b[j, k]\n"
+    text += "w: FP32[i<3, j<5] = sum[k<4] b[j, 0] * a[i, k] * 0.5\noutput t\noutput u\noutput w\n"
+    graph = parse(text)
+    found = {s.name: ask.as_contraction(s) for s in graph.statements}
+    assert found["w"] is None
+    for name, left in (("t", "2.0 * a[i, k]"), ("u", "v[k] * a[i, k]")):
+        made = found[name]
+        assert made is not None
+        assert (str(made.left), str(made.right)) == (left, "b[j, k]")
+    rng = np.random.default_rng(0)
+    a, b, v = rng.normal(size=(3, 4)), rng.normal(size=(5, 4)), rng.normal(size=4)
+    out = run(graph, {"a": a, "b": b, "v": v})
+    np.testing.assert_allclose(out["t"], 2 * a @ b.T)
+    np.testing.assert_allclose(out["u"], (a * v) @ b.T)
+    np.testing.assert_allclose(out["w"], b[:, 0] * a.sum(1)[:, None] / 2)

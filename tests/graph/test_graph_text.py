@@ -65,6 +65,7 @@ def test_json_round_trip(tmp_path: Path) -> None:
         ("y: FP16[i<4] = guard(x[i, 0], x[0, 0], 0 <= i < 3)", "pad value is a number"),
         ("y: FP16[i<4] = x[i // 0, 0]", "positive integer"),
         ("hello", "line of the text form"),
+        ("y: FP16[i<4] = x[i, 0]" + " + x[i, 0]" * 4000, "line of the text form"),
     ],
 )
 def test_what_does_not_parse_is_refused_with_its_line(line: str, words: str) -> None:

@@ -45,7 +45,7 @@ def from_json(text: str) -> Graph:
         known = declared(record["formats"])
         values = tuple(_value(v, known) for v in record["values"])
         outputs = tuple((str(label), str(name)) for label, name in record["outputs"])
-    except (KeyError, AttributeError, TypeError, ValueError, SyntaxError, binascii.Error) as error:
+    except (KeyError, AttributeError, TypeError, ValueError, SyntaxError, RecursionError, binascii.Error) as error:
         if isinstance(error, Refusal | DefinitionError):
             raise
         raise Refusal("a graph file has its fields", where="graph", got=f"{type(error).__name__}: {error}") from None

@@ -55,7 +55,7 @@ def parse(text: str) -> Graph:
                 outputs.append((label, name or label))
             elif line:
                 values.append(_value(line, declared(formats)))
-        except (Refusal, DefinitionError, SyntaxError, ValueError) as error:
+        except (Refusal, DefinitionError, SyntaxError, ValueError, RecursionError, MemoryError) as error:
             raise _refused(error, line, number) from None
     return verify(Graph(tuple(values), tuple(outputs)))
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import reduce
 
 from kohakuaccel.graph.expr import Expr, Op, Read
 from kohakuaccel.graph.index import Index, Lookup, Range
@@ -95,19 +96,16 @@ def factors(expr: Expr) -> Iterator[Expr]:
 def as_contraction(statement: Statement) -> Contraction | None:
     """The statement as a sum of products, or None.
 
-    Every folded range must be followed by both operands, and each operand must read something.
+    Every folded range must be followed by both operands, and each operand must read something. Of more than two factors
+    the right operand is the last that can be, and the left is the product of the others. A sum of squares has one
+    operand only: it is a row reduction.
     """
-    reduction, body = statement.reduction, statement.body
-    if reduction is None or reduction.op != "sum" or not (isinstance(body, Op) and body.name == "mul"):
+    reduction = statement.reduction
+    pair = _pair(statement) if reduction and reduction.op == "sum" else None
+    if reduction is None or pair is None:
         return None
-    left, right = body.args
+    left, right = pair
     first, second = left.ranges(), right.ranges()
-    if not all(r in first and r in second for r in reduction.ranges):
-        return None
-    if not any(True for _ in left.reads()) or not any(True for _ in right.reads()):
-        return None
-    if left == right:
-        return None  # a sum of squares reads one operand: a row reduction
 
     def those(in_left: bool, in_right: bool) -> tuple[Range, ...]:
         return tuple(r for r in statement.ranges if (r in first) == in_left and (r in second) == in_right)
@@ -122,6 +120,26 @@ def as_contraction(statement: Statement) -> Contraction | None:
         those(False, False),
         statement.ranges,
     )
+
+
+def _pair(statement: Statement) -> tuple[Expr, Expr] | None:
+    """A product cut in two so that both parts follow every folded range and read something."""
+
+    def can(expr: Expr) -> bool:
+        return expr.ranges().issuperset(statement.reduced) and any(True for _ in expr.reads())
+
+    body = statement.body
+    if not (isinstance(body, Op) and body.name == "mul"):
+        return None
+    left, right = body.args
+    if not (can(left) and can(right)):
+        parts = list(factors(body))
+        place = next((n for n in reversed(range(len(parts))) if can(parts[n])), None)
+        if place is None:
+            return None
+        right = parts.pop(place)
+        left = reduce(lambda a, b: Op("mul", (a, b)), parts)
+    return (left, right) if can(left) and left != right else None
 
 
 def is_map(statement: Statement) -> bool:
