@@ -6,10 +6,10 @@ Decides which rules ship and in which order.
 from kohakuaccel.graph.rewrite.base import Rewrite, Rewrites
 from kohakuaccel.graph.rewrite.clean import Canonicalise, CommonSubexpressions, DeadCode, FoldConstants
 from kohakuaccel.graph.rewrite.forms import OnlineSoftmax, ShiftedLogSumExp, ShiftedVariance
-from kohakuaccel.graph.rewrite.movement import FoldMovement
+from kohakuaccel.graph.rewrite.movement import FoldMovement, SinkMovement
 from kohakuaccel.graph.rewrite.scales import DivideLast, MeanInside, ScaleOperand
 
-TIDY = Canonicalise() + FoldConstants() + FoldMovement() + CommonSubexpressions() + DeadCode()
+TIDY = Canonicalise() + FoldConstants() + FoldMovement() + SinkMovement() + CommonSubexpressions() + DeadCode()
 """Fewer statements, the same results in every format (constants computed now are rounded once, not at every step)."""
 
 __all__ = [
@@ -27,4 +27,5 @@ __all__ = [
     "ScaleOperand",
     "ShiftedLogSumExp",
     "ShiftedVariance",
+    "SinkMovement",
 ]
