@@ -143,7 +143,7 @@ def test_random_statements_keep_their_meaning(block: int) -> None:
 def test_chains_of_random_movement_fold() -> None:
     """Reads of reads of reads, guarded or not: one statement is left wherever pads agree."""
     rng, folded, bolder = random.Random(9), 0, 0
-    for _ in range(150):
+    for _ in range(90):
         values: list[Statement] = []
         source = INPUTS[rng.choice((0, 2))]
         shape, name = source.shape, source.name
@@ -163,8 +163,8 @@ def test_chains_of_random_movement_fold() -> None:
         bold = rw.FoldMovement(gathers=True) + rw.TIDY
         same(graph, bold.apply(graph), rng)
         bolder += len(bold.apply(graph).statements) == 1
-    assert folded > 40
-    assert bolder > 80, bolder
+    assert folded > 20
+    assert bolder > 45
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from kohakuaccel.diagnostics import DefinitionError, Refusal
-from kohakuaccel.graph import from_json, load, parse, save, to_json
+from kohakuaccel.graph import from_json, load, parse, run, save, to_json
 
 GOLDEN = """\
 format E7M10 = {"type": "ScalarFormat", "name": "E7M10", "exp_bits": 7, "man_bits": 10, "bias": 63, \
@@ -131,3 +131,10 @@ def test_a_wrong_file_is_refused(change: tuple[str, str], words: str) -> None:
     with pytest.raises(Refusal) as refused:
         from_json(text.replace(*change))
     assert words in str(refused.value)
+
+
+def test_a_wide_promise_and_a_guard() -> None:
+    text = "input table: FP32[4]\ninput ids: INT32[3]\n"
+    text += "t: FP32[n<3] = guard(table[at(ids[n], 100)], 0.5, 0 <= at(ids[n], 100) < 4)\noutput t\n"
+    out = run(parse(text), {"table": [1.0, 2.0, 3.0, 4.0], "ids": [3, 99, 0]})
+    assert out["t"].tolist() == [4.0, 0.5, 1.0]

@@ -20,7 +20,12 @@ Array = NDArray[Any]
 
 def _divided(what: Callable[[Array, Array], Array], a: Array, b: Array) -> Array:
     if (b == 0).any():
-        raise Refusal("an integer divisor is not zero", where="graph", got=0, hint="guard it with where(...)")
+        raise Refusal(
+            "an integer divisor is not zero",
+            where="graph",
+            got=0,
+            hint="choose the divisor: where(b == 0, 1, b); both sides of a where are computed",
+        )
     return what(a, b)
 
 
