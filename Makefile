@@ -42,6 +42,7 @@ bench: $(STAMP)
 	$(PY) benchmarks/gemm.py --check
 	$(PY) benchmarks/vector.py --check
 	$(PY) benchmarks/dispatch.py --check
+	$(PY) benchmarks/kernels.py --check
 
 measure: $(STAMP)
 	$(PY) benchmarks/publish.py

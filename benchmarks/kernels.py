@@ -1,0 +1,90 @@
+"""The compiler and the larger kernels: time to compile, overhead of a warm call, and rates of attention and a block.
+
+"compile" is plan, unit programs and encoded image, the first time in a process that has run one small kernel. "overhead" is a warm kernel call less the time inside the transport, where the models run.
+
+    python benchmarks/kernels.py [--check] [--quick]
+"""
+
+from __future__ import annotations
+
+import sys
+from time import perf_counter
+
+import numpy as np
+from timing import Bar, arguments, finish, interleaved
+
+from kohakutpu import api as ktpu
+from kohakutpu import kernels
+from kohakutpu.lang import Kernel
+
+
+def compile_seconds(kernel: Kernel, *shapes: tuple[int, ...]) -> float:
+    """The first time in this process."""
+    start = perf_counter()
+    plan = kernel.plan(*shapes)
+    plan.image(plan.nominal_addresses())
+    return perf_counter() - start
+
+
+def attention(heads: int, length: int, depth: int, repeats: int) -> tuple[float, float]:
+    """(seconds of a warm call, multiply-accumulates of its two products)."""
+    rng = np.random.default_rng(0)
+    q, k, v = (ktpu.tensor(rng.standard_normal((1, heads, length, depth))).pin() for _ in range(3))
+    (warm,) = interleaved([lambda: kernels.flash_attention(q, k, v)], repeats)
+    return warm.median, 2.0 * heads * length * length * depth
+
+
+def overhead(repeats: int) -> float:
+    """Seconds of a warm 64^3 matmul call outside the transport."""
+    rng = np.random.default_rng(0)
+    a, b = (ktpu.tensor(rng.standard_normal((64, 64))).pin() for _ in range(2))
+    transport = a.device.transport
+    inside = 0.0
+    write = transport.write
+
+    def timed(bus: int, data: object) -> None:
+        nonlocal inside
+        start = perf_counter()
+        write(bus, data)  # pyright: ignore[reportArgumentType]  # passed through
+        inside += perf_counter() - start
+
+    kernels.matmul(a, b)
+    best = float("inf")
+    transport.write = timed  # pyright: ignore[reportAttributeAccessIssue]  # for this measurement only
+    try:
+        for _ in range(repeats):
+            inside = 0.0
+            start = perf_counter()
+            kernels.matmul(a, b)
+            best = min(best, perf_counter() - start - inside)
+    finally:
+        transport.write = write  # pyright: ignore[reportAttributeAccessIssue]  # for this measurement only
+    return best
+
+
+def main() -> int:
+    options = arguments("compiling, calling and running kernels")
+    repeats = 2 if options.quick else 5
+    kernels.matmul(ktpu.ones((4, 4)), ktpu.ones((4, 4)))  # loads the models
+    cube = compile_seconds(kernels.matmul, (1024, 1024), (1024, 1024))
+    shape = (1, 8, 1024, 64)
+    flash = compile_seconds(kernels.flash_attention, shape, shape, shape)
+    small, macs = attention(4, 256, 64, repeats)
+    call = overhead(20 * repeats)
+    rows: list[dict[str, float | int | str]] = [
+        {"what": "compile matmul 1024^3", "figure": cube, "unit": "s"},
+        {"what": "compile flash_attention 1x8x1024x64", "figure": flash, "unit": "s"},
+        {"what": "warm kernel call beyond the machine, 64^3 matmul", "figure": call * 1e6, "unit": "us"},
+        {"what": "flash_attention 1x4x256x64", "figure": macs / small / 1e6, "unit": "M MAC/s"},
+    ]
+    bars = [
+        Bar("compile matmul 1024^3, s", cube, 0.3, below=True),
+        Bar("compile flash_attention 1x8x1024x64, s", flash, 1.0, below=True),
+        Bar("warm call, us", call * 1e6, 200, below=True),
+        Bar("flash_attention 1x4x256x64, M MAC/s", macs / small / 1e6, 200),
+    ]
+    return finish("kernels", rows, bars, options.check)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
