@@ -1,6 +1,7 @@
 """The compiler and the larger kernels: time to compile, overhead of a warm call, and rates of attention and a block.
 
-"compile" is plan, unit programs and encoded image, the first time in a process that has run one small kernel. "overhead" is a warm kernel call less the time inside the transport, where the models run.
+"compile" is plan, unit programs and encoded image, the first time in a process that has run one small kernel.
+"beyond the machine" is a warm kernel call less the time inside the transport, where the models run.
 
     python benchmarks/kernels.py [--check] [--quick]
 """
