@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from kohakuaccel.diagnostics import Refusal
 from kohakuaccel.image import EncodedProgram, Image
 from kohakuaccel.machine import Machine, Unit
+from kohakutpu.dispatch_acks import OP_SHIFT, program_acks
 from kohakutpu.isa import cluster, flit, vector
 from kohakutpu.isa import control as reg
 
@@ -26,22 +27,10 @@ OPCODES = {
     "MG": {code: name for name, code in cluster.OPS.items()},
     "VC": {vector.ENV_IMEM: "IMEM", vector.ENV_DESC: "DESC", vector.ENV_RUN: "RUN"},
 }
-RUN_OP = vector.ENV_RUN
+TURNS = 4  # programs per unit and round; more gain nothing, and each costs a credit and up to five commands
 _HEADER = flit.HEADER.encode(type=flit.CU_INST)
 _TXN, _LAST = flit.HEADER.position("txn")[0], flit.HEADER.position("last")[0]
-_OP_SHIFT = np.uint64(cluster.CLUSTER.position("op")[0] - 192)
 _MASK = reg.poll_node(0)[1]
-
-
-def _bits(**fields: int) -> NDArray[np.uint64]:
-    """uint64[4]: these fields' bits of a cluster payload, everything else 0."""
-    word = sum(cluster.CLUSTER[name].put(value) for name, value in fields.items())
-    return np.frombuffer(word.to_bytes(32, "little"), np.uint64)
-
-
-# A DRAIN to a node that asks for acknowledgement: these bits hold these values.
-_NODE_DRAIN = _bits(op=15, dnode=1, dflags=1)
-_NODE_DRAIN_IS = _bits(op=cluster.DRAIN, dnode=1, dflags=1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,85 +86,13 @@ def opcode_counts(image: Image) -> dict[str, int]:
     """Instructions of an image by opcode name."""
     found: dict[str, int] = {}
     for program in (p for stage in image.stages for p in stage):
-        ops = (program.payloads[:, 3] >> _OP_SHIFT).astype(np.int64)
+        ops = (program.payloads[:, 3] >> OP_SHIFT).astype(np.int64)
         names = OPCODES[program.unit.kind]
         for code, number in enumerate(np.bincount(ops, minlength=1).tolist()):
             if number:
                 name = names.get(code, f"op {code}")
                 found[name] = found.get(name, 0) + number
     return found
-
-
-def drain_acks(machine: Machine, program: EncodedProgram) -> dict[Unit, NDArray[np.int64]]:
-    """DATA_RECEIVED signals at each receiver that a cluster's node drains cause, int64[n] per instruction.
-
-    One per burst of 8 granules with dflags[0] and an agent's coordinate as acknowledgement target (datasheet 5.4).
-    """
-    at = np.flatnonzero((program.payloads & _NODE_DRAIN == _NODE_DRAIN_IS).all(axis=1))
-    if not len(at):
-        return {}
-    rows = cluster.CLUSTER.decode_table(program.payloads[at])
-    column = {name: rows[:, cluster.CLUSTER.column(name)] for name in cluster.CLUSTER.names}
-    acks: dict[Unit, NDArray[np.int64]] = {}
-    for i, position in enumerate(at.tolist()):
-        final = int(column["dfin"][i])
-        mesh = int(column["dmesh"][i]) if final else program.unit.mesh
-        x, y = (final & 15, final >> 4) if final else (int(column["dst_x"][i]), int(column["dst_y"][i]))
-        receiver = machine.unit_at(mesh, x, y)
-        if receiver is None:
-            raise Refusal(
-                "a node drain goes to a unit",
-                where=f"{program.unit.name}, instruction {position} ({cluster.text(rows[i])})",
-                got=f"({x},{y}) of mesh {mesh}",
-            )
-        agent = machine.meshes[mesh]
-        if (int(column["dack_x"][i]), int(column["dack_y"][i])) != (agent.agent_x, agent.agent_y):
-            continue
-        granules = int(column["n"][i]) * (2 if int(column["dbuf"][i]) == flit.BUF_MG_TILE else 1)
-        acks.setdefault(receiver, np.zeros(len(program), np.int64))[position] = -(
-            -granules // machine.params.drain_burst
-        )
-    return acks
-
-
-def program_acks(machine: Machine, program: EncodedProgram) -> dict[Unit, NDArray[np.int64]]:
-    """Acknowledgements per receiver and instruction: counted for a cluster, as stated for a vector core.
-
-    A total stated by a vector program belongs to its RUNs in equal shares (all to the last when it does not
-    divide). Refuses a cluster program whose stated totals differ from what its drains cause.
-    """
-    stated: dict[Unit, NDArray[np.int64]] = {}
-    if program.unit.kind == "MG":
-        found = drain_acks(machine, program)
-        for receiver, count in program.acks:
-            total = count if isinstance(count, int) else int(count.sum())
-            real = int(found[receiver].sum()) if receiver in found else 0
-            if total != real:
-                raise Refusal(
-                    "the stated acknowledgements are those its drains cause",
-                    where=f"program of {program.unit.name}, receiver {receiver.name}",
-                    got=total,
-                    limit=real,
-                )
-        return found
-    runs = np.flatnonzero((program.payloads[:, 3] >> _OP_SHIFT) == RUN_OP)
-    for receiver, count in program.acks:
-        if not isinstance(count, int):
-            stated[receiver] = count
-            continue
-        if count and not len(runs):
-            raise Refusal(
-                "only a RUN of a vector program sends data",
-                where=f"program of {program.unit.name}, receiver {receiver.name}",
-                got=f"{count} acknowledgements",
-            )
-        each = np.zeros(len(program), np.int64)
-        if count and count % len(runs) == 0:
-            each[runs] = count // len(runs)
-        elif count:
-            each[runs[-1]] = count
-        stated[receiver] = each
-    return stated
 
 
 class Loader:
@@ -236,13 +153,15 @@ class Loader:
                     start = first[mesh] % len(waiting)
                     waiting = sorted((waiting[start:] + waiting[:start])[:most])
                     first[mesh] += most
-                plan[mesh] = self._cut(stage, position, waiting)
+                plan[mesh] = self._cut(stage, position, waiting, most)
             if not plan:
                 return
             yield plan
 
-    def _cut(self, stage: Sequence[EncodedProgram], position: list[int], units: list[int]) -> list[Window]:
-        """How far each of `units` goes in one round; advances `position`. Short streams leave room to long ones."""
+    def _cut(self, stage: Sequence[EncodedProgram], position: list[int], units: list[int], most: int) -> list[Window]:
+        """How far each of `units` goes in one round; advances `position`. Short streams leave room to long ones.
+
+        All units share the credit and programs are served in order: kicked turn by turn, the last unit starts early."""
         room, left = self.limits.flits, len(units)
         count: dict[int, int] = {}
         for i in sorted(units, key=lambda k: len(stage[k]) - position[k]):
@@ -255,12 +174,18 @@ class Loader:
             count[i] = end - at
             room -= end - at
             left -= 1
+        shared = len(units) > 1 and sum(count.values()) > self.limits.credit
+        turns = max(1, min(TURNS, most // len(units))) if shared else 1
         windows: list[Window] = []
         base = 0
+        for turn in range(turns):
+            for i in units:
+                start, end = (-(-count[i] * t // turns) for t in (turn, turn + 1))
+                if end > start:
+                    windows.append(Window(i, position[i] + start, end - start, base))
+                    base += end - start
         for i in units:
-            windows.append(Window(i, position[i], count[i], base))
             position[i] += count[i]
-            base += count[i]
         return windows
 
     def _group(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from dataclasses import replace
+from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -15,7 +16,8 @@ from kohakuaccel.diagnostics import Refusal
 from kohakuaccel.image import EncodedProgram, Image
 from kohakuaccel.machine import Unit
 from kohakutpu import machines
-from kohakutpu.dispatch import Limits, Loader, Round, check_rounds, opcode_counts, program_acks
+from kohakutpu.dispatch import Limits, Loader, Round, check_rounds, opcode_counts
+from kohakutpu.dispatch_acks import program_acks
 from kohakutpu.isa import cluster, vector
 from kohakutpu.isa import control as reg
 
@@ -99,7 +101,10 @@ def test_limits_hold_and_nothing_is_lost(sizes: list[int], passes: int, flits: i
         assert len(started) < credit
         for node, base, count in started:
             sent.setdefault(node, []).append(r.staging[base : base + count, :4])
-        assert dict(zip(r.nodes.tolist(), r.expected.tolist(), strict=True)) == {n: c for n, _, c in started}
+        totals: dict[int, int] = {}
+        for node, _, count in started:
+            totals[node] = totals.get(node, 0) + count
+        assert dict(zip(r.nodes.tolist(), r.expected.tolist(), strict=True)) == totals
     for program in found.stages[0]:
         node = program.unit.y << 4 | program.unit.x
         got = np.concatenate(sent.pop(node, [np.zeros((0, 4), np.uint64)]))
@@ -111,17 +116,33 @@ def test_every_unit_advances_every_round_while_it_has_work() -> None:
     found = image([500, 500, 500, 500, 100, 10])
     left = [len(p) for p in found.stages[0]]
     for r in Loader(SHIP).rounds(found):
-        assert [w.program for w in r.windows] == [i for i, n in enumerate(left) if n]
+        working = [i for i, n in enumerate(left) if n]
+        assert [w.program for w in r.windows][: len(working)] == working  # everybody's first turn comes first
+        assert {w.program for w in r.windows} == set(working)
         for w in r.windows:
             left[w.program] -= w.count
 
 
 def test_cuts_prefer_pass_starts() -> None:
     rounds = Loader(SHIP).rounds(image([300, 300], passes=20))
-    starts = [w.start for r in rounds for w in r.windows]
-    assert all(start % 20 == 0 for start in starts)
+    for r in rounds:
+        for program in {w.program for w in r.windows}:
+            mine = [w for w in r.windows if w.program == program]
+            assert mine[0].start % 20 == 0
+            assert all(b.start == a.start + a.count for a, b in pairwise(mine))
     rounds = Loader(SHIP).rounds(image([400], passes=260))  # a pass that does not fit is cut where it must be
     assert [w.start for r in rounds for w in r.windows] == [0, 128, 256, 260, 388]
+
+
+def test_units_that_share_the_credit_take_turns() -> None:
+    """The dispatcher serves programs in order: one long program per unit would keep the last units waiting."""
+    (first, *_) = Loader(SHIP).rounds(image([500] * 6))
+    order = [w.program for w in first.windows]
+    assert order == list(range(6)) * (len(order) // 6)
+    assert len(order) == 18  # as many turns as commands allow, at most four
+    (small,) = Loader(SHIP).rounds(image([5] * 6))
+    assert len(small.windows) == 6  # all of it fits the credit: nothing to gain
+    assert all(len(r.windows) == 1 for r in Loader(SHIP).rounds(image([500])))
 
 
 def test_more_units_than_a_round_kicks_take_turns() -> None:

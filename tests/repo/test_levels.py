@@ -37,6 +37,7 @@ ORDER: dict[str, tuple[tuple[str, ...], ...]] = {
         ("machines", "layouts", "broadcasting", "conversion", "callers"),
         ("isa",),
         ("units",),
+        ("dispatch_acks",),
         ("dispatch",),
         ("device",),
         ("sim",),

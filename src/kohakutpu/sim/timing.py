@@ -17,7 +17,8 @@ from kohakuaccel.diagnostics import Hang
 from kohakuaccel.image import EncodedProgram, Image
 from kohakuaccel.machine import Machine, Unit
 from kohakuaccel.sim import Stage, Timeline
-from kohakutpu.dispatch import Loader, Round, program_acks
+from kohakutpu.dispatch import Loader, Round
+from kohakutpu.dispatch_acks import program_acks
 from kohakutpu.isa import cluster, vector
 from kohakutpu.sim.clusters import FIELDS, Cluster
 from kohakutpu.sim.control import Agent, Program
