@@ -5,6 +5,7 @@ It knows how the compiled models keep their state; what instructions mean it mus
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -128,7 +129,8 @@ def same_vector(vc: Vectors, u: int, ref: VectorCore) -> None:
         row = [int(v) for v in vc.descriptor[u * vs.DESCRIPTORS + ad]]
         assert row == [d.base, *d.stride, *(max(b, 1) for b in d.bound)], f"descriptor {ad}"
     assert (int(vc.core[u, vs.VL]), int(vc.core[u, vs.MODE])) == (ref.vl, ref.mode)
-    assert (int(vc.saturated[u]), int(vc.retired[u])) == (ref.saturated, ref.retired)
+    counted = int(vc.saturated[u]), int(vc.nonfinite[u]), int(vc.retired[u])
+    assert counted == (ref.saturated, ref.nonfinite, ref.retired)
 
 
 def live_sweep(reg: list[int], ref: Cluster) -> list[int]:
@@ -199,9 +201,12 @@ def register(machine: System | ReferenceMachine, mesh: int, offset: int) -> int:
 class Bench:
     """A machine's compiled unit state with its memory, an outbox and a note."""
 
-    def __init__(self, name: str = "ship_3x2", **params: int) -> None:
+    def __init__(self, name: str = "ship_3x2", options: Sequence[str] = (), **params: int) -> None:
         machine = machines.load(name)
-        self.machine: Machine = machine.with_(name="small", params=params) if params else machine
+        features = dict.fromkeys(options, True)
+        changed = machine.with_(name="small", params=params, features=features) if params or options else machine
+        self.machine: Machine = changed
+        self.options = frozenset(options)
         self.mem = state.make_memory([1 << 20] * len(self.machine.meshes))
         self.out = state.make_outbox()
         self.note = np.zeros(state.NOTE_WORDS, np.int64)
@@ -220,23 +225,25 @@ class Bench:
 class VectorBench(Bench):
     """One compiled vector core beside its reference."""
 
-    def __init__(self, name: str = "ship_3x2", index: int = 1) -> None:
+    def __init__(self, name: str = "ship_3x2", index: int = 1, options: Sequence[str] = ()) -> None:
         from kohakutpu.units.vector import make_vectors
 
-        super().__init__(name)
+        super().__init__(name, options)
         self.u = index
         self.unit = self.machine.units_of("VC")[index]
         self.vc = make_vectors(self.machine)
         self.reference(Memory(1 << 20))
 
-    def reference(self, memory: Memory) -> VectorCore:
+    def reference(self, memory: Memory, policy: str = "raise") -> VectorCore:
         """A fresh pair over this memory; the compiled memory takes its contents."""
         from kohakutpu.units.vector import make_vectors
+        from kohakutpu.units.vector_state import COUNT_NONFINITE
 
         self.vc = make_vectors(self.machine)
+        self.vc.option[COUNT_NONFINITE] = {"raise": 0, "count": 1}[policy]
         self.forget()
         load_memory(self.mem, 0, memory)
-        self.ref = VectorCore(memory, 0, (self.unit.x, self.unit.y), self.kinds)
+        self.ref = VectorCore(memory, 0, (self.unit.x, self.unit.y), self.kinds, self.options, policy)
         return self.ref
 
     def poke(self) -> None:
@@ -294,8 +301,8 @@ class VectorBench(Bench):
 class ClusterBench(Bench):
     """One compiled cluster beside its reference."""
 
-    def __init__(self, name: str = "ship_3x2", index: int = 1, **params: int) -> None:
-        super().__init__(name, **params)
+    def __init__(self, name: str = "ship_3x2", index: int = 1, options: Sequence[str] = (), **params: int) -> None:
+        super().__init__(name, options, **params)
         self.u = index
         self.unit = self.machine.units_of("MG")[index]
         self.reference(Memory(1 << 20), "count")
@@ -311,7 +318,7 @@ class ClusterBench(Bench):
         load_memory(self.mem, 0, memory)
         where = (self.unit.x, self.unit.y)
         sides = (params.l1_a, params.l1_b)
-        self.ref = Cluster(memory, 0, where, params.tiles, sides, self.kinds, policy)
+        self.ref = Cluster(memory, 0, where, params.tiles, sides, self.kinds, policy, self.options)
         return self.ref
 
     def step(self, payload: int) -> tuple[Outcome, Outcome]:

@@ -109,11 +109,13 @@ class Cluster:
         l1: tuple[int, int] = (512, 512),
         kinds: dict[tuple[int, int, int], str] | None = None,
         policy: str = "raise",
+        options: frozenset[str] = frozenset(),
     ) -> None:
         self.memory, self.mesh, self.xy = memory, mesh, xy
         self.tiles, self.capacity = tiles, l1
         self.kinds = kinds or {}
         self.policy = policy
+        self.options = options
         self.l1: tuple[dict[int, Entry], dict[int, Entry]] = ({}, {})
         self.arriving: tuple[dict[int, int], dict[int, int]] = (
             {},
@@ -313,10 +315,12 @@ class Cluster:
                 raise Raised("NODE", self.mesh, *f.dst)
             if f.dflags & 1 and f.dack == (0, 0):
                 raise Raised("FIELD", 0)
-        wanted = {0: "VC", 2: "MG"}.get(f.dbuf)
-        if wanted is None or self.kinds.get(where) != wanted:
+        kind = self.kinds.get(where)
+        takes = {"VC": (0, 2) if "r2_acc_to_vc" in self.options else (0,), "MG": (2,)}.get(kind or "", ())
+        if f.dbuf not in takes:
             raise Raised("NODE", *where)
-        granules, capacity = (f.n, 512) if wanted == "VC" else (2 * f.n, 2 * self.tiles)
+        granules = f.n if f.dbuf == 0 else 2 * f.n
+        capacity = 512 if kind == "VC" else 2 * self.tiles
         if bits(f.addr, 20, 5) + granules > capacity:
             raise Raised("L1_RANGE", bits(f.addr, 20, 5), granules, capacity)
         return where

@@ -31,6 +31,7 @@ class Preset:
     quantising_upload: bool = True
     stage_flits: int = 128
     ncmd: int = 128
+    options: tuple[str, ...] = ()  # of section 10
 
 
 SHIP_3X2 = Preset(

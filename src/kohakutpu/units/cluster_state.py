@@ -100,6 +100,7 @@ CONFIG = (
     "tiles",
     "vl1",
     "meshes",
+    "acc_to_vc",
 )
 (
     T_L,
@@ -126,6 +127,7 @@ CONFIG = (
     TILES,
     VL1,
     MESHES,
+    ACC_TO_VC,
 ) = range(len(CONFIG))
 
 # Sections of Clusters.panel, float32 operands of one sweep.
@@ -204,6 +206,7 @@ def make_config(machine: Machine) -> NDArray[np.int64]:
     named = {
         "endpoint": machine.timing.endpoint_out + machine.timing.endpoint_in,
         "meshes": len(machine.meshes),
+        "acc_to_vc": int(machine.features.r2_acc_to_vc),
     }
     for name in ("reuse_min", "l1_a", "l1_b", "tiles", "vl1"):
         named[name] = machine.params[name]

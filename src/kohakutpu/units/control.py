@@ -202,6 +202,7 @@ def advance(ctl: Any, cl: Any, vc: Any, mem: Any, out: Any, policy: int, stop_on
                     ctl.counts[u, C_BUSY] = vc.busy[i]
                     ctl.counts[u, C_LOW] = vc.kernel[i]
                     ctl.counts[u, C_SATURATED] = vc.saturated[i]
+                    ctl.counts[u, C_NONFINITE] = vc.nonfinite[i]
                     if 0 < ctl.log[0] < ctl.log.shape[0] and row[0] == vector.ENV_RUN:
                         ctl.log[ctl.log[0]] = u << LOG_SHIFT | vc.kernel[i]
                         ctl.log[0] += 1
@@ -220,7 +221,7 @@ def advance(ctl: Any, cl: Any, vc: Any, mem: Any, out: Any, policy: int, stop_on
             halt(ctl.stop, sender, E_OUTBOX, out.used[0], out.used[1], 0)
             return STOP_RAISED
         for b in range(out.used[0]):
-            target = address(ctl.node, unit, ctl.stop, out.head[b], sender)
+            target = address(ctl.node, unit, ctl.limits, ctl.stop, out.head[b], sender)
             if target < 0:
                 code = 2
             else:

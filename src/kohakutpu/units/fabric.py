@@ -15,6 +15,7 @@ from kohakuaccel.jit import leaf
 from kohakutpu.isa import control as reg
 from kohakutpu.isa import flit, vector
 from kohakutpu.isa.cluster import CLUSTER, FAULT_CUDATA
+from kohakutpu.machines import R2_FLAGS
 from kohakutpu.units.agent import RX_OVERFLOW, SLOT, STAGE, W, halt, publish, publish_rx, signal
 from kohakutpu.units.agent_state import (
     AGENT_NODE,
@@ -30,6 +31,7 @@ from kohakutpu.units.agent_state import (
     E_STAGE,
     FREE_NODE,
     L_CAPS_MG,
+    L_CAPS_VC,
     L_FIFO,
     L_SLOTS,
     Q_INDEX,
@@ -86,6 +88,7 @@ D_ACK_Y = tuple(flit.DATA["ack_y"].parts())
 C_INDEX = tuple(flit.CONTROL_REQUEST["index"].parts())
 C_INDEX_BIT = flit.CONTROL_REPLY.position("index")[0]
 C_VALUE_BIT = flit.CONTROL_REPLY.position("value")[0]
+WIDE_BIT = R2_FLAGS.index("r2_acc_to_vc")  # of CU_CAPS, which reports what the machine has
 C_REPLY_HIGH = flit.CONTROL_REPLY.constant >> 192  # op 2 in its place
 V_OP = tuple(CLUSTER["op"].parts())  # both instruction sets have it in the same place
 V_IMEM_ADDR = tuple(vector.IMEM["addr"].parts())
@@ -283,7 +286,7 @@ def send(ctl: Any, out: Any, m: int) -> int:
 
 
 @leaf
-def address(node_table: Any, unit: Any, stop: Any, head: Any, sender: int) -> Any:
+def address(node_table: Any, unit: Any, limits: Any, stop: Any, head: Any, sender: int) -> Any:
     """The unit that a burst, head int64[10] of an Outbox, is for, or -1 to stop. `sender` is a row of
     Control.unit, or -1 - mesh for an agent."""
     mesh, node, buf = head[0], head[2] << 4 | head[1], head[3]
@@ -296,7 +299,8 @@ def address(node_table: Any, unit: Any, stop: Any, head: Any, sender: int) -> An
         entry = (buf == flit.BUF_MG_A or buf == flit.BUF_MG_B) and not from_cluster
         taken = entry or buf == flit.BUF_MG_TILE
     elif u >= 0:
-        taken = buf == flit.BUF_VC_L1
+        wide = buf == flit.BUF_FP22 and (limits[L_CAPS_VC] >> WIDE_BIT) & 1 != 0
+        taken = buf == flit.BUF_VC_L1 or wide
     if not taken:
         halt(stop, sender, E_NODE, mesh << 8 | node, buf, 0)
         return -1
