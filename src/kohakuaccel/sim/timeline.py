@@ -179,6 +179,19 @@ class Timeline:
 
         return text(self)
 
+    def save(self, path: str | Path) -> None:
+        """Write the timeline to a file that `load` and `kohaku report` read (.json, or .json.gz)."""
+        from kohakuaccel.sim.files import save
+
+        save(self, Path(path))
+
+    @staticmethod
+    def load(path: str | Path) -> Timeline:
+        """The timeline that `save` wrote. Raises Refusal for any other file."""
+        from kohakuaccel.sim.files import load
+
+        return load(Path(path))
+
     def perfetto(self, path: str | Path) -> None:
         """Write a trace for the Perfetto UI (JSON trace events; a microsecond there is a cycle here)."""
         from kohakuaccel.sim.perfetto import write

@@ -26,7 +26,8 @@ from kohakutpu.lower.lifetimes import Workspace, place
 from kohakutpu.lower.relayout import RelayoutBand
 from kohakutpu.lower.row_moves import MoveBand
 
-IMAGES_KEPT = 8  # address assignments remembered per plan
+IMAGES_KEPT = 8  # address assignments remembered per plan at least, and as many as fit IMAGES_BYTES:
+IMAGES_BYTES = 16 << 20  # the layers of a model run one plan at as many addresses, pass after pass
 EXCERPT = 12  # instructions of a unit and stage that a program's excerpt shows
 
 
@@ -105,7 +106,7 @@ class Plan:
         return Program(self.schedule.kernel, self.machine.name, tuple(stages), tuple(sources))
 
     def image(self, addresses: Sequence[int]) -> Image:
-        """L0: the program linked for buffers at these device addresses (remembered for the latest few)."""
+        """L0: the program linked for buffers at these device addresses (remembered for the latest)."""
         key = tuple(addresses)
         found = self._images.get(key)
         if found is None:
@@ -117,7 +118,8 @@ class Plan:
 
             found = replace(self.program.link(key), levels=levels)
             self._images[key] = found
-            if len(self._images) > IMAGES_KEPT:
+            size = sum(one.payloads.nbytes for stage in found.stages for one in stage)
+            if len(self._images) > max(IMAGES_KEPT, IMAGES_BYTES // max(size, 1)):
                 self._images.popitem(last=False)
         else:
             self._images.move_to_end(key)

@@ -38,7 +38,6 @@ from kohakuaccel.graph.build.products import attention, avg_pool2d, conv2d, head
 from kohakuaccel.graph.build.reductions import (
     argmax,
     argmin,
-    cumsum,
     log_softmax,
     logsumexp,
     max_,
@@ -50,6 +49,7 @@ from kohakuaccel.graph.build.reductions import (
     sum_,
     var,
 )
+from kohakuaccel.graph.build.scans import cummax, cummin, cumprod, cumsum, scan
 
 __all__ = [
     "Builder",
@@ -64,6 +64,9 @@ __all__ = [
     "cast",
     "concat",
     "conv2d",
+    "cummax",
+    "cummin",
+    "cumprod",
     "cumsum",
     "embedding",
     "equal",
@@ -103,6 +106,7 @@ __all__ = [
     "result_dtype",
     "rmsnorm",
     "rsqrt",
+    "scan",
     "scatter_add",
     "sigmoid",
     "silu",

@@ -1,4 +1,4 @@
-"""Folds along axes and what is made of them: sums, extremes and where they are, running sums, softmax.
+"""Folds along axes and what is made of them: sums, extremes and where they are, softmax.
 
 Decides which statements make one function; the naive form of a softmax is never built, the maximum is always taken off.
 """
@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from math import prod as product
 
-from kohakuaccel.graph.build.core import Tensor, axes_of, axis_of, converted, pointwise
+from kohakuaccel.graph.build.core import Tensor, axis_of, converted, pointwise
 from kohakuaccel.graph.build.elementwise import LN2, LOG2E, exp, log
 from kohakuaccel.graph.dtypes import BOOL, DType
 from kohakuaccel.graph.expr import Expr, Iota, op
@@ -89,18 +89,6 @@ def _place(how: ReduceOp, x: Tensor, axis: int, keep: bool) -> Tensor:
     body = op("where", other, k.extent, Iota(Index.of(k)))
     out = [Range(f"i{n}", 1) if n == axis else r for n, r in enumerate(every) if keep or n != axis]
     return x.builder.statement(INT32, out, body, ("min", [k]), f"t_arg{how}")
-
-
-def cumsum(x: Tensor, axis: int, reverse: bool = False) -> Tensor:
-    """Running sum along an axis: a masked fold, quadratic in its extent; a scan is the scheduler's to find."""
-    axis = axis_of(axis, x.ndim, "graph.build.cumsum")
-    ranges = axes_of(x.shape)
-    k = Range(f"k{axis}", x.shape[axis])
-    here, there = Iota(Index.of(ranges[axis])), Iota(Index.of(k))
-    late = op("less", there, here) if reverse else op("less", here, there)
-    element = x.at(*(k if n == axis else r for n, r in enumerate(ranges)))
-    zero = 0.0 if x.kind == "real" else 0
-    return x.builder.statement(x.dtype, ranges, op("where", late, zero, element), ("sum", [k]), "t_cumsum")
 
 
 def softmax(x: Tensor, axis: int = -1) -> Tensor:
