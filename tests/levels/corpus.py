@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kohakuaccel.lang import dims, grid, sweep
+from kohakuaccel.machine import Machine
 from kohakutpu import kernels
 from kohakutpu import lang as L
 from kohakutpu.kernels import movement
@@ -234,9 +235,34 @@ def _movement() -> list[Case]:
     return [*cases, Case(k.conv2d_taps, ((2, 7, 6, 3), (1, 8, 27)), knobs={**plain, "joined": True})]
 
 
+QUANT, WIDE = "ship_3x2+r2_vc_quant", "ship_3x2+r2_vc_quant+r2_acc_to_vc"
+
+
+def _revision2() -> list[Case]:
+    """Kernels whose temporaries stay in L1 (lower/resident), and some whose temporaries do not."""
+    k, c = kernels, language_cases
+    q, kv = (1, 4, 37, 40), (1, 2, 70, 40)
+    long, odd = (1, 2, 70, 33), (1, 1, 99, 33)
+    cases = [Case(k.online_attention, (q, kv, kv), m) for m in (QUANT, WIDE, "mini+r2_vc_quant+r2_acc_to_vc")]
+    cases += [Case(k.flash_attention, (long, odd, odd), m) for m in (QUANT, WIDE)]
+    cases += [Case(k.flash_attention, ((1, 1, n, 16), (1, 1, n, 16), (1, 1, n, 5)), QUANT) for n in (1, 34, 63)]
+    cases += [Case(k.flash_attention, (q, kv, kv), QUANT, finite_bits), Case(k.flash_attention, (long,) * 3, WIDE)]
+    cases += [Case(k.flash_attention, (q, kv, kv), QUANT, knobs={"causal": True})]
+    hidden: dict[str, object] = {"gm": 4, "gn": 16, "hn": 8, "nk": 2}
+    layers = ((45, 70), (61, 70), (30, 61))
+    cases += [Case(c.two_layers, layers, m, knobs=hidden) for m in ("ship_3x2", QUANT, WIDE)]
+    return [*cases, Case(c.normed_rows, ((45, 70), (61, 70), (30, 61)), WIDE, knobs=hidden)]
+
+
+def machine_of(name: str) -> Machine:
+    """A preset, with the features named behind it: "mini+r2_vc_quant"."""
+    preset, *features = name.split("+")
+    return load(preset).with_(name=name, features=dict.fromkeys(features, True)) if features else load(preset)
+
+
 def plan_of(case: Case) -> Plan:
     """The compiled plan of a case, with no value on the device yet."""
-    return case.kernel._plan(load(case.machine), list(case.shapes), (None,) * len(case.shapes), case.knobs)
+    return case.kernel._plan(machine_of(case.machine), list(case.shapes), (None,) * len(case.shapes), case.knobs)
 
 
-CORPUS = [*_products(), *_elementwise(), *_rows(), *_language(), *_library(), *_movement()]
+CORPUS = [*_products(), *_elementwise(), *_rows(), *_language(), *_library(), *_movement(), *_revision2()]
