@@ -41,11 +41,31 @@ def run(
     script: Annotated[Path, typer.Argument(help="A Python program.")],
     machine: Machine = None,
     stats: Annotated[bool, typer.Option(help="Print what the run cost.")] = True,
+    time: Annotated[Path | None, typer.Option(help="Also time it, and write the timeline to this file.")] = None,
 ) -> None:
     """Run a Python program on a machine, then print what it cost. Further words go to the program."""
-    from kohakuaccel.cli.running import run_script
+    if time is not None:
+        from kohakuaccel.cli.timing import run_timed
 
-    run_script(script, context.args, machine, stats)
+        run_timed(script, context.args, machine, stats, time)
+    else:
+        from kohakuaccel.cli.running import run_script
+
+        run_script(script, context.args, machine, stats)
+
+
+@app.command()
+def report(
+    file: Annotated[Path, typer.Argument(help="A timeline: kohaku run SCRIPT --time FILE writes one.")],
+    stage: Annotated[int | None, typer.Option(help="Everything about the stage of this number.")] = None,
+    every: Annotated[bool, typer.Option("--all", help="Every stage, not only the longest.")] = False,
+    html: Annotated[Path | None, typer.Option(help="Also write one page for a browser.")] = None,
+    perfetto: Annotated[Path | None, typer.Option(help="Also write a trace for the Perfetto UI.")] = None,
+) -> None:
+    """Show what limits a timed run: stages, roofline, bytes moved, instructions."""
+    from kohakuaccel.cli.reporting import report
+
+    report(file, stage, every, html, perfetto)
 
 
 @app.command()
