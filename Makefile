@@ -48,7 +48,8 @@ bench: $(STAMP)
 # The tests of report pages drive a Chromium; without one they are left out, except in continuous integration.
 BROWSERS := chromium chromium-browser google-chrome google-chrome-stable
 browser:
-	@for name in $(BROWSERS); do command -v $$name && exit 0; done; \
+	@test -z "$$CHROMIUM" || { "$$CHROMIUM" --version; exit; }; \
+	for name in $(BROWSERS); do command -v $$name && exit 0; done; \
 	if test "$$(id -u)" != 0 || ! command -v apt-get >/dev/null; then \
 		echo "no browser found, and this is not root on Debian or Ubuntu: install Chromium, or name it with CHROMIUM=/path"; \
 		exit 1; \
