@@ -14,11 +14,13 @@ from kohakuaccel.graph.rewrite import Rewrites
 from kohakuaccel.graph.verify import verify
 from kohakuaccel.machine import Machine
 from kohakutpu.auto.emit import emit
+from kohakutpu.auto.fusion import Sources, stage_of
 from kohakutpu.auto.host import HostStep
 from kohakutpu.auto.normalise import normalised
 from kohakutpu.auto.plan import GraphPlan
-from kohakutpu.auto.stages import Fusion, Stage
+from kohakutpu.auto.stages import Stage
 from kohakutpu.auto.steps import KernelStep, LibraryStep, Step
+from kohakutpu.auto.storage import in_reach
 
 Part = Stage | LibraryStep | str
 """A stage, a library's kernel, or a statement left to the host."""
@@ -50,9 +52,8 @@ class _Compiler:
 
     def plan(self) -> GraphPlan:
         while True:
-            parts = self._parts()
             try:
-                steps = self._steps(parts)
+                steps = self._steps(self._parts())
             except _Again:
                 continue
             notes = tuple(f"{name} is computed by itself: {why}" for name, why in self.single.items())
@@ -62,7 +63,7 @@ class _Compiler:
 
     def _parts(self) -> list[Part]:
         """A stage or a host statement for every value that has to exist, in the order of the graph."""
-        fusion = Fusion(self.graph, self.single)
+        sources = Sources(self.graph, self.single)
         wanted = {name for _, name in self.graph.outputs}
         parts: list[Part] = []
         for value in reversed(self.graph.values):
@@ -71,8 +72,12 @@ class _Compiler:
             part: Part = value.name
             if value.name not in self.hosted:
                 try:
-                    part = fusion.stage(value)
+                    part = stage_of(sources, value)
                 except Unsupported as problem:
+                    changed = in_reach(sources, value)
+                    if changed is not None:
+                        self.graph = changed
+                        raise _Again from problem
                     self._host(value.name, problem.rule)
             parts.append(part)
             wanted.update(part.reads if isinstance(part, Stage) else (r.value for r in value.body.reads()))
