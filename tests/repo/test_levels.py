@@ -31,6 +31,7 @@ ORDER: dict[str, tuple[tuple[str, ...], ...]] = {
         ("schedule",),
         ("graph",),
         ("lang",),
+        ("whatif",),
         ("cli",),
     ),
     "kohakutpu": (
@@ -52,6 +53,7 @@ ORDER: dict[str, tuple[tuple[str, ...], ...]] = {
         ("operators",),
         ("api",),
         ("models",),
+        ("whatif",),
         ("commands",),
     ),
 }

@@ -89,6 +89,26 @@ def plan(
 
 
 @app.command()
+def whatif(
+    target: Annotated[str, typer.Argument(help="A kernel as in `plan`, or a script.py to run.")],
+    shapes: Shapes = None,
+    machine: Machine = None,
+    setting: Annotated[list[str] | None, typer.Option("--set", help="A change for every variant: clusters=12.")] = None,
+    feature: Annotated[list[str] | None, typer.Option(help="A feature switched on for every variant.")] = None,
+    variant: Annotated[list[str] | None, typer.Option(help="One more variant: clusters=12,L=3.")] = None,
+    sweep: Annotated[list[str] | None, typer.Option(help="A variant for each value: L=3,10,30.")] = None,
+    knob: Annotated[list[str] | None, typer.Option(help="A block parameter of the kernel, for every row.")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the comparison as JSON.")] = False,
+) -> None:
+    """Compare schedules and times on machines that do not exist."""
+    from kohakuaccel.cli.whatif import show
+
+    listed = [words or [] for words in (shapes, setting, feature, variant, sweep, knob)]
+    if not show(target, machine, *listed, as_json=as_json):
+        raise typer.Exit(2)
+
+
+@app.command()
 def disasm(
     target: Annotated[str, typer.Argument(help="An image file (.npz), or a kernel as in `plan`.")],
     shapes: Shapes = None,
