@@ -63,22 +63,12 @@ def works(quick: bool) -> list[Work]:
     d = c // h
     x, row = (t, c), (c,)
 
-    def block(
-        x: g.Tensor,
-        n1: g.Tensor,
-        q: g.Tensor,
-        kk: g.Tensor,
-        v: g.Tensor,
-        o: g.Tensor,
-        n2: g.Tensor,
-        gate: g.Tensor,
-        up: g.Tensor,
-        down: g.Tensor,
-    ) -> g.Tensor:
+    def block(x: g.Tensor, n1: g.Tensor, *rest: g.Tensor) -> g.Tensor:
         """Llama's block without rotary positions: norm, attention, residual, norm, gated MLP, residual."""
+        q, kk, v, o, n2, gate, up, down = rest
         a = g.rmsnorm(x, n1)
-        parts = [g.heads(g.linear(a, w), h) for w in (q, kk, v)]
-        mixed = g.attention(*parts)
+        query, key, value = (g.heads(g.linear(a, w), h) for w in (q, kk, v))
+        mixed = g.attention(query, key, value)
         merged = g.reshape(g.permute(mixed, (1, 0, 2)), (t, c))
         y = x + g.linear(merged, o)
         b = g.rmsnorm(y, n2)
@@ -107,26 +97,98 @@ def works(quick: bool) -> list[Work]:
     mlp = {"x": x, "up": (4 * c, c), "down": (c, 4 * c)}
     return [
         Work("gemm", g.linear, lambda f: k.matmul(f["x"], f["w"]), {"x": (n, n), "w": (n, n)}),
-        Work("gemm, bias, gelu", lambda x, w, b: g.gelu(g.linear(x, w, b)), lambda f: k.linear(f["x"], f["w"], f["b"], activation="gelu"), {"x": (n, n), "w": (n, n), "b": (n,)}),
-        Work("batched gemm", lambda x, y: g.matmul(x, g.transpose(y)), lambda f: k.batched_matmul(f["x"], f["y"]), {"x": (4, n // 2, n // 2), "y": (4, n // 2, n // 2)}),
+        Work(
+            "gemm, bias, gelu",
+            lambda x, w, b: g.gelu(g.linear(x, w, b)),
+            lambda f: k.linear(f["x"], f["w"], f["b"], activation="gelu"),
+            {"x": (n, n), "w": (n, n), "b": (n,)},
+        ),
+        Work(
+            "batched gemm",
+            lambda x, y: g.matmul(x, g.transpose(y)),
+            lambda f: k.batched_matmul(f["x"], f["y"]),
+            {"x": (4, n // 2, n // 2), "y": (4, n // 2, n // 2)},
+        ),
         Work("softmax", g.softmax, lambda f: k.softmax(f["x"]), {"x": (n, n)}),
-        Work("layernorm", g.layernorm, lambda f: k.layernorm(f["x"], f["w"], f["b"]), {"x": (n, n), "w": (n,), "b": (n,)}),
+        Work(
+            "layernorm", g.layernorm, lambda f: k.layernorm(f["x"], f["w"], f["b"]), {"x": (n, n), "w": (n,), "b": (n,)}
+        ),
         Work("rmsnorm", g.rmsnorm, lambda f: k.rmsnorm(f["x"], f["w"]), {"x": (n, n), "w": (n,)}),
-        Work("cross entropy", loss, lambda f: k.full_mean(pick_loss(k.log_softmax(f["x"]), f["hot"]).reshape(1, -1)), {"x": (n, n), "hot": (n, n)}),
-        Work("attention", lambda q, k, v: g.attention(q, k, v), lambda f: k.flash_attention(f["q"], f["k"], f["v"]), dict.fromkeys("qkv", heads)),
-        Work("causal attention", lambda q, k, v: g.attention(q, k, v, causal=True), lambda f: k.flash_attention(f["q"], f["k"], f["v"], causal=True), dict.fromkeys("qkv", heads)),
-        Work("swiglu mlp", lambda x, gate, up, down: g.linear(g.silu(g.linear(x, gate)) * g.linear(x, up), down), lambda f: k.swiglu(f["x"], f["gate"], f["up"], f["down"]), {"x": x, "gate": (2 * c, c), "up": (2 * c, c), "down": (c, 2 * c)}),
-        Work("gelu mlp, residual", lambda x, up, down: x + g.linear(g.gelu(g.linear(x, up)), down), lambda f: k.mlp(f["x"], f["up"], f["down"], residual=f["x"]), mlp),
-        Work("residual and norm", lambda x, w, r, s: g.rmsnorm(g.linear(x, w) + r, s), lambda f: k.rmsnorm(k.linear(f["x"], f["w"], residual=f["r"]), f["s"]), {"x": x, "w": (c, c), "r": x, "s": row}),
-        Work("transformer block", block, block_by_hand, {"x": x, "n1": row, **dict.fromkeys(("q", "kk", "v", "o"), (c, c)), "n2": row, "gate": (2 * c, c), "up": (2 * c, c), "down": (c, 2 * c)}),
-        Work("rope", rope, lambda f: k.rope(f["x"], f["cos"], f["s"]), {"x": heads, "cos": (t, d // 2), "s": (t, d // 2)}),
-        Work("conv, bias, relu", lambda x, w, b: g.relu(g.conv2d(x, w, b, padding=1)), lambda f: k.conv2d(f["x"], f["w"], f["b"], padding=1, activation="relu", layout="NCHW"), {"x": image, "w": weight, "b": (32,)}),
-        Work("group norm", lambda x, w, b: g.groupnorm(x, 4, w, b), lambda f: k.group_norm(f["x"], 4, f["w"], f["b"]), {"x": (2, 16, 16, 16), "w": (16,), "b": (16,)}),
-        Work("elementwise chain", lambda x, y: g.relu(x * y + 0.5) * x - y, lambda f: chain(f["x"], f["y"]), {"x": (n, n), "y": (n, n)}),
+        Work(
+            "cross entropy",
+            loss,
+            lambda f: k.full_mean(pick_loss(k.log_softmax(f["x"]), f["hot"]).reshape(1, -1)),
+            {"x": (n, n), "hot": (n, n)},
+        ),
+        Work(
+            "attention",
+            lambda q, k, v: g.attention(q, k, v),
+            lambda f: k.flash_attention(f["q"], f["k"], f["v"]),
+            dict.fromkeys("qkv", heads),
+        ),
+        Work(
+            "causal attention",
+            lambda q, k, v: g.attention(q, k, v, causal=True),
+            lambda f: k.flash_attention(f["q"], f["k"], f["v"], causal=True),
+            dict.fromkeys("qkv", heads),
+        ),
+        Work(
+            "swiglu mlp",
+            lambda x, gate, up, down: g.linear(g.silu(g.linear(x, gate)) * g.linear(x, up), down),
+            lambda f: k.swiglu(f["x"], f["gate"], f["up"], f["down"]),
+            {"x": x, "gate": (2 * c, c), "up": (2 * c, c), "down": (c, 2 * c)},
+        ),
+        Work(
+            "gelu mlp, residual",
+            lambda x, up, down: x + g.linear(g.gelu(g.linear(x, up)), down),
+            lambda f: k.mlp(f["x"], f["up"], f["down"], residual=f["x"]),
+            mlp,
+        ),
+        Work(
+            "residual and norm",
+            lambda x, w, r, s: g.rmsnorm(g.linear(x, w) + r, s),
+            lambda f: k.rmsnorm(k.linear(f["x"], f["w"], residual=f["r"]), f["s"]),
+            {"x": x, "w": (c, c), "r": x, "s": row},
+        ),
+        Work(
+            "transformer block",
+            block,
+            block_by_hand,
+            {
+                "x": x,
+                "n1": row,
+                **dict.fromkeys(("q", "kk", "v", "o"), (c, c)),
+                "n2": row,
+                "gate": (2 * c, c),
+                "up": (2 * c, c),
+                "down": (c, 2 * c),
+            },
+        ),
+        Work(
+            "rope", rope, lambda f: k.rope(f["x"], f["cos"], f["s"]), {"x": heads, "cos": (t, d // 2), "s": (t, d // 2)}
+        ),
+        Work(
+            "conv, bias, relu",
+            lambda x, w, b: g.relu(g.conv2d(x, w, b, padding=1)),
+            lambda f: k.conv2d(f["x"], f["w"], f["b"], padding=1, activation="relu", layout="NCHW"),
+            {"x": image, "w": weight, "b": (32,)},
+        ),
+        Work(
+            "group norm",
+            lambda x, w, b: g.groupnorm(x, 4, w, b),
+            lambda f: k.group_norm(f["x"], 4, f["w"], f["b"]),
+            {"x": (2, 16, 16, 16), "w": (16,), "b": (16,)},
+        ),
+        Work(
+            "elementwise chain",
+            lambda x, y: g.relu(x * y + 0.5) * x - y,
+            lambda f: chain(f["x"], f["y"]),
+            {"x": (n, n), "y": (n, n)},
+        ),
         Work("column sums", lambda x: g.sum_(x, 0), lambda f: k.col_sum(f["x"]), {"x": (n, n)}),
         Work("row maxima", lambda x: g.max_(x, 1), lambda f: k.row_max(f["x"]), {"x": (n, n)}),
         Work("mean of everything", g.mean, lambda f: k.full_mean(f["x"]), {"x": (n, n)}),
-    ]  # fmt: skip
+    ]
 
 
 def draw(rng: np.random.Generator, name: str, shape: tuple[int, ...]) -> np.ndarray[Any, Any]:

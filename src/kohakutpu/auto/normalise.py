@@ -22,6 +22,7 @@ from kohakuaccel.graph.structure import as_contraction
 from kohakuaccel.graph.verify import kind
 from kohakuaccel.numerics import FP32
 from kohakutpu.auto.boxes import boxes
+from kohakutpu.auto.windows import Windows
 
 EXACT = 2048
 """Whole numbers up to here are halves."""
@@ -209,7 +210,7 @@ READY = TIDY + ShiftedLogSumExp()
 def normalised(graph: Graph, rewrites: Rewrites | None) -> Graph:
     """The graph in the form that stages are searched in."""
     tidy = (READY if rewrites is None else rewrites).apply(graph)
-    shaped = (CutRanges() + Tabulate() + OperandsApart()).apply(tidy)
+    shaped = (CutRanges() + Windows() + Tabulate() + OperandsApart()).apply(tidy)
     return (CommonSubexpressions() + DeadCode()).apply(shaped)
 
 

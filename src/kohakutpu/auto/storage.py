@@ -13,7 +13,7 @@ from kohakuaccel.graph.rewrite.base import with_body
 from kohakutpu.auto import access
 from kohakutpu.auto.access import Ranges, long
 from kohakutpu.auto.fusion import Sources
-from kohakutpu.auto.tiles import MOST_SWEEPS, operand
+from kohakutpu.auto.tiles import folds, operand
 
 
 def in_reach(sources: Sources, contraction: Statement) -> Graph | None:
@@ -33,12 +33,8 @@ def in_reach(sources: Sources, contraction: Statement) -> Graph | None:
 
 def _fits(sources: Sources, read: Read, own: Ranges, fold: Ranges) -> bool:
     """Whether some matrices of the operand can be read where they are."""
-    place = sources.flat(read)
-    inner = tuple(sorted(fold, key=place.coefficient, reverse=True))
     return any(
-        access.size(inner[:cut]) <= MOST_SWEEPS and operand(sources, read, own[top:], inner[cut:])
-        for cut in range(len(inner))
-        for top in range(len(own))
+        operand(sources, read, own[top:], deep) for _, deep in folds(sources, (read,), fold) for top in range(len(own))
     )
 
 

@@ -6,7 +6,7 @@ Decides which ranges are a matrix's rows and columns and what meets an accumulat
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 
 from kohakuaccel.diagnostics import Unsupported
 from kohakuaccel.graph import Expr, Index, Range, Read, Statement
@@ -137,17 +137,22 @@ def _product(sources: Sources, a: Accumulator, rows: Ranges, columns: Ranges) ->
         first, second = second, first
     if set(columns) & first.ranges() or set(rows) & second.ranges():
         return None
-    place = sources.flat(first)
-    inner = tuple(sorted(long(fold.values()), key=place.coefficient, reverse=True))
-    for cut in range(len(inner)):
-        outer, deep = inner[:cut], inner[cut:]
-        if access.size(outer) > MOST_SWEEPS:
-            return None
+    for outer, deep in folds(sources, (second, first), long(fold.values())):
         left = operand(sources, first, rows, deep)
         right = operand(sources, second, columns, deep)
         if left and right:
             return Product(name=a.name, left=(first, left), right=(second, right), inner=deep, outer=outer)
     return None
+
+
+def folds(sources: Sources, reads: Sequence[Read], fold: Ranges) -> Iterator[tuple[Ranges, Ranges]]:
+    """Folded ranges as (those that take a sweep for each point, those of one sweep), by the order they lie in."""
+    for read in reads:
+        place = sources.flat(read)
+        inner = tuple(sorted(fold, key=place.coefficient, reverse=True))
+        for cut in range(len(inner)):
+            if access.size(inner[:cut]) <= MOST_SWEEPS:
+                yield inner[:cut], inner[cut:]
 
 
 def operand(sources: Sources, read: Read, rows: Ranges, columns: Ranges) -> View | None:
