@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ast
 import difflib
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -173,6 +174,11 @@ class Row:
         fullest = max(self.outcome.timeline.shares(), key=lambda share: share.busy)
         return fullest.group, fullest.busy / fullest.total
 
+    @cached_property
+    def waits(self) -> dict[str, int]:
+        """Cycles that units waited, in sum, by what they waited for, longest first."""
+        return self.outcome.timeline.waits() if self.outcome else {}
+
     @property
     def moved(self) -> int | None:
         """Bytes between the units and the device's memory."""
@@ -214,10 +220,11 @@ class Comparison:
 
     def text(self) -> str:
         """The table, refusals, and what changed in the schedules."""
-        head = ("variant", "stages", "cycles", "us", "ratio", "limiter", "bytes moved", "footprint", "use", "schedule")
+        head = ("variant", "stages", "cycles", "us", "ratio", "limiter", "waits for")
+        head += ("moved B", "needs B", "use", "schedule")
         table = [head, *((row.label, *self._cells(row)) if row.outcome else (row.label,) for row in self.rows)]
         widths = [max(len(cells[n]) for cells in table if n < len(cells)) for n in range(len(head))]
-        left = (0, 5, 9)
+        left = (0, 5, 6, 10)
 
         def line(cells: Sequence[str]) -> str:
             parts = [c.ljust(w) if n in left else c.rjust(w) for n, (c, w) in enumerate(zip(cells, widths))]
@@ -228,11 +235,17 @@ class Comparison:
         for row, cells in zip(self.rows, table[1:]):
             refused = f"{row.label.ljust(widths[0])}  refused: {' '.join(str(row.refusal).split())}"
             lines.append(line(cells) if row.outcome else refused)
+        schedules: dict[tuple[str, ...], list[str]] = {}
         for row in self.rows[1:]:
-            if changed := self.changed(row):
-                lines += ["", f"schedule with {row.label}", *(f"  {text}" for text in changed[:SHOWN])]
-                if len(changed) > SHOWN:
-                    lines.append(f"  and {_count(len(changed) - SHOWN, 'more line')}")
+            schedules.setdefault(tuple(self.changed(row)), []).append(row.label)
+        for changed, labels in schedules.items():
+            if not changed:
+                continue
+            counts = Counter(changed)  # the layers of a model change alike
+            texts = [f"  {text}" + (f"  ({times} times)" if times > 1 else "") for text, times in counts.items()]
+            lines += ["", f"schedule with {'; '.join(labels)}", *texts[:SHOWN]]
+            if len(texts) > SHOWN:
+                lines.append(f"  and {_count(len(texts) - SHOWN, 'more line')}")
         assumed = next((row.outcome.timeline.assumed for row in self.rows if row.outcome), ())
         if assumed:
             lines += ["", f"assumed where no variant says otherwise: {', '.join(assumed)}"]
@@ -251,6 +264,7 @@ class Comparison:
             f"{(row.seconds or 0) * 1e6:,.1f}",
             "-" if ratio is None else f"{ratio:.3f}",
             "-" if limiter is None else f"{limiter[0]} {limiter[1]:.0%}",
+            next(iter(row.waits), "-"),
             f"{row.moved:,}",
             f"{row.outcome.footprint:,}" if row.outcome else "-",
             "-" if use is None else f"{use:.1%}",
@@ -281,6 +295,7 @@ class Comparison:
             "seconds": row.seconds,
             "ratio": self.ratio(row),
             "limiter": None if limiter is None else {"name": limiter[0], "full": limiter[1]},
+            "waits": row.waits,
             "bytes_moved": row.moved,
             "footprint": row.outcome.footprint if row.outcome else None,
             "utilisation": row.utilisation,

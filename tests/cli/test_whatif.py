@@ -121,11 +121,12 @@ def fake(machine: Machine, knobs: Mapping[str, Setting]) -> Outcome:
     """A unit that works a third of the time and a port that works the whole time; latency makes it long."""
     if machine.features["r2_dual_acc"]:
         raise Unsupported("the feature has no model", where="here", source=SourceLine("a.py", 3, "y = f(x)"))
-    t = Timeline("work", machine.name, machine.params.clock_mhz, ("work", SERVE), ("work", SERVE))
+    t = Timeline("work", machine.name, machine.params.clock_mhz, ("work", SERVE, "wait"), ("work", SERVE))
     t.cycles = 100 * machine.timing["L"]
     unit, port = t.track("MG(1,1)"), t.track("port 0")
     t.spans.append(Span(unit, 0, t.cycles // 3, "work", "GEMM"))
     t.spans.append(Span(port, 0, t.cycles, SERVE, "read"))
+    t.spans.append(Span(unit, t.cycles // 2, t.cycles, "wait", "FILL", "port 0"))
     t.stages.append(Stage("stage 0", 0, t.cycles, 1, macs=300_000, nbytes=4096))
     t.peaks["MAC/cycle"] = 512 * len(machine.units_of("MG"))
     t.assumed = (f"L = {machine.timing['L']}",)
@@ -136,42 +137,46 @@ def fake(machine: Machine, knobs: Mapping[str, Setting]) -> Outcome:
 def test_the_table() -> None:
     variants: list[Mapping[str, Setting]] = [
         {"L": 10},
-        {"clusters": 8, "clock_mhz": 600},
+        {"clusters": 8},
+        {"clock_mhz": 600},
         {"r2_dual_acc": True},
-        {"gm": 8, "clusters": 3},
+        {"gm": 8, "cores": 3},
+        {"gm": 8, "L": 20},
     ]
     found = compare("work", SHIP, variants, fake, sizes=SIZES, sized=sized, knobs=("gm",))
     assert (
         found.text()
         == """\
-work on ship_3x2 and 4 variants (modelled, not measured)
-variant                    stages  cycles    us  ratio  limiter      bytes moved  footprint   use  schedule
-as it is                        1   3,000  10.0  1.000  port 0 100%        4,096  1,048,576  3.3%
-L=10                            1   1,000   3.3  0.333  port 0 100%        4,096  1,048,576  9.8%  the same
-clusters=8, clock_mhz=600       1   3,000   5.0  0.500  port 0 100%        4,096  1,048,576  2.4%  4 lines other
-r2_dual_acc                refused: here: the feature has no model at a.py:3: y = f(x)
-gm=8, clusters=3                1   3,000  10.0  1.000  port 0 100%        4,096  1,048,576  6.5%  18 lines other
+work on ship_3x2 and 6 variants (modelled, not measured)
+variant        stages  cycles    us  ratio  limiter      waits for  moved B    needs B   use  schedule
+as it is            1   3,000  10.0  1.000  port 0 100%  port 0       4,096  1,048,576  3.3%
+L=10                1   1,000   3.3  0.333  port 0 100%  port 0       4,096  1,048,576  9.8%  the same
+clusters=8          1   3,000  10.0  1.000  port 0 100%  port 0       4,096  1,048,576  2.4%  4 lines other
+clock_mhz=600       1   3,000   5.0  0.500  port 0 100%  port 0       4,096  1,048,576  3.3%  the same
+r2_dual_acc    refused: here: the feature has no model at a.py:3: y = f(x)
+gm=8, cores=3       1   3,000  10.0  1.000  port 0 100%  port 0       4,096  1,048,576  3.3%  14 lines other
+gm=8, L=20          1   2,000   6.7  0.667  port 0 100%  port 0       4,096  1,048,576  4.9%  14 lines other
 
-schedule with clusters=8, clock_mhz=600
+schedule with clusters=8
   - part 0 of 6
   - part 1 of 6
   + part 0 of 8
   + part 1 of 8
 
-schedule with gm=8, clusters=3
-  - part 0 of 6
-  - part 1 of 6
-  + part 0 of 3
-  + part 1 of 3
-  + part 2 of 3
-  + part 3 of 3
-  + part 4 of 3
-  + part 5 of 3
-  + part 6 of 3
-  + part 7 of 3
-  + part 8 of 3
-  + part 9 of 3
-  and 6 more lines
+schedule with gm=8, cores=3; gm=8, L=20
+  + part 2 of 6
+  + part 3 of 6
+  + part 4 of 6
+  + part 5 of 6
+  + part 6 of 6
+  + part 7 of 6
+  + part 8 of 6
+  + part 9 of 6
+  + part 10 of 6
+  + part 11 of 6
+  + part 12 of 6
+  + part 13 of 6
+  and 2 more lines
 
 assumed where no variant says otherwise: L = 30"""
     )
@@ -192,6 +197,7 @@ def test_the_record() -> None:
         "seconds": pytest.approx(1000 / 300e6),
         "ratio": pytest.approx(1 / 3),
         "limiter": {"name": "port 0", "full": 1.0},
+        "waits": {"port 0": 500},
         "bytes_moved": 4096,
         "footprint": 1 << 20,
         "utilisation": pytest.approx(300_000 / 3072 / 1000),
