@@ -35,7 +35,7 @@ ORDER: dict[str, tuple[tuple[str, ...], ...]] = {
         ("cli",),
     ),
     "kohakutpu": (
-        ("machines", "layouts", "broadcasting", "conversion", "callers"),
+        ("machines", "layouts", "broadcasting", "conversion", "callers", "recording"),
         ("isa",),
         ("units",),
         ("dispatch_acks",),
