@@ -21,6 +21,7 @@ from kohakutpu.auto.plan import GraphPlan
 from kohakutpu.auto.stages import Stage
 from kohakutpu.auto.steps import KernelStep, LibraryStep, Step
 from kohakutpu.auto.storage import in_reach
+from kohakutpu.auto.substitute import Cut, Substitution, cut, registered
 
 Part = Stage | LibraryStep | str
 """A stage, a library's kernel, or a statement left to the host."""
@@ -31,7 +32,7 @@ def compile_graph(
     machine: Machine,
     *,
     host: Literal["allow", "refuse"] = "allow",
-    substitutions: Sequence[Any] | None = None,
+    substitutions: Sequence[Substitution] | None = None,
     rewrites: Rewrites | None = None,
 ) -> GraphPlan:
     """The plan of a graph on a machine.
@@ -40,13 +41,14 @@ def compile_graph(
     that may stand for patterns (None: the registered ones). rewrites: what changes the graph first (None: the tidy
     rules and the shifted forms).
     """
-    ready = normalised(verify(graph), rewrites)
-    return _Compiler(ready, machine, host == "refuse").plan()
+    found = cut(verify(graph), registered() if substitutions is None else substitutions)
+    return _Compiler(normalised(found.graph, rewrites), machine, host == "refuse", found).plan()
 
 
 class _Compiler:
-    def __init__(self, graph: Graph, machine: Machine, refuse: bool) -> None:
+    def __init__(self, graph: Graph, machine: Machine, refuse: bool, found: Cut) -> None:
         self.graph, self.machine, self.refuse = graph, machine, refuse
+        self.found = found
         self.single: dict[str, str] = {}
         self.hosted: dict[str, str] = {}
 
@@ -57,7 +59,17 @@ class _Compiler:
             except _Again:
                 continue
             notes = tuple(f"{name} is computed by itself: {why}" for name, why in self.single.items())
-            return GraphPlan(self.graph, self.machine, steps, notes)
+            inner = frozenset(label for labels in self.found.labels for label in labels)
+            return GraphPlan(self.graph, self.machine, steps, notes, inner)
+
+    @property
+    def _library(self) -> list[LibraryStep]:
+        """The kernels that stand for a part of the program; their operands are outputs of the graph."""
+        named = dict(self.graph.outputs)
+        return [
+            LibraryStep(call.title, call.run, tuple(named[one] for one in labels), (call.result,), call.stands_for)
+            for call, labels in zip(self.found.calls, self.found.labels)
+        ]
 
     # what each statement becomes
 
@@ -81,7 +93,7 @@ class _Compiler:
                     self._host(value.name, problem.rule)
             parts.append(part)
             wanted.update(part.reads if isinstance(part, Stage) else (r.value for r in value.body.reads()))
-        return parts[::-1]
+        return [*self._library, *parts[::-1]]
 
     def _host(self, name: str, reason: str) -> None:
         if self.refuse:
@@ -99,6 +111,7 @@ class _Compiler:
         """Parts in as few steps as their order allows: stages that can go on do, then what the host can do."""
         steps: list[Step] = []
         made = {v.name for v in self.graph.values if not isinstance(v, Statement)}
+        made.difference_update(call.result for call in self.found.calls)
         left = list(parts)
         groups: list[list[Part]] = []
         while left:
