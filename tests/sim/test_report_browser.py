@@ -159,6 +159,29 @@ def test_wheel_drag_keys_and_clicks(browser: str, tmp_path: Path) -> None:
     assert found["panes"] == "1"
 
 
+CHOICES = """
+const counts = [rows.length];
+document.getElementById("quiet").click(); counts.push(rows.length);
+document.getElementById("words").value = "vc( array";
+document.getElementById("words").dispatchEvent(new Event("input"));
+counts.push(rows.map((row) => row.track.name).join());
+draw();
+app.dataset.counts = counts.join(" ");
+"""
+
+
+def test_hardly_used_resources_come_when_asked_for(browser: str, tmp_path: Path) -> None:
+    t = case()
+    quiet, busy = t.track("link a"), t.track("link b")
+    t.spans = [*t.spans, Span(quiet, 10, 50, "serve", "flits"), Span(busy, 100, 900, "serve", "flits")]
+    t.series["link a flits/cycle"] = [(0, 1.0)]
+    found = opened(browser, tmp_path, page(t), script=CHOICES)
+    found.check()
+    assert found["quiet"] == "1"
+    assert found["counts"] == "6 8 MG(1,1) array,VC(1,0)"
+    assert "hide 1 resource below 5 % full" in found.dom
+
+
 def test_a_failing_script_is_seen(browser: str, tmp_path: Path) -> None:
     """The check above can fail: an error shows in the page and on the console."""
     found = opened(browser, tmp_path, page(case()), script="nowhere();")
@@ -170,9 +193,8 @@ def test_a_failing_script_is_seen(browser: str, tmp_path: Path) -> None:
 def test_many_spans_are_summed_by_pixel(browser: str, tmp_path: Path) -> None:
     t = Timeline("many", "toy", 100, ("compute", "wait"), ("compute",), cycles=400_000)
     t.stages.append(Stage("all", 0, t.cycles, 1))
-    for unit in range(4):
-        number = t.track(f"unit {unit}")
-        t.spans += [Span(number, at, at + 9, t.kinds[at // 20 % 2], "x") for at in range(0, t.cycles, 20)]
+    units, starts = [t.track(f"unit {n}") for n in range(4)], range(0, t.cycles, 20)
+    t.spans = [Span(unit, at, at + 9, t.kinds[at // 20 % 2], "x") for unit in units for at in starts]
     text = page(t)
     whole = opened(browser, tmp_path, text)
     whole.check()

@@ -17,6 +17,7 @@ from kohakuaccel.diagnostics import SourceLine
 from kohakuaccel.sim.page.flat import flattened
 from kohakuaccel.sim.report import place_of
 from kohakuaccel.sim.spans import SpanTable
+from kohakuaccel.sim.timeline import SERVE
 
 if TYPE_CHECKING:
     from kohakuaccel.sim.summary import Placement, StageSummary
@@ -57,6 +58,7 @@ def data(timeline: Timeline) -> dict[str, Any]:
         "cycles": t.cycles,
         "kinds": t.kinds,
         "work": t.work,
+        "serve": t.kinds.index(SERVE) if SERVE in t.kinds else -1,
         "assumed": t.assumed,
         "host": t.host,
         "counters": t.counters,

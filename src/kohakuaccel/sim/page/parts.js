@@ -160,6 +160,26 @@ function notes() {
   $("notes").innerHTML = lines.map((line) => `<p>${escaped(line)}</p>`).join("");
 }
 
+function rowChoice() {
+  const button = $("quiet");
+  button.hidden = quiet.size === 0;
+  const say = () => {
+    const which = `${quiet.size} resource${quiet.size > 1 ? "s" : ""} below ${100 * QUIET} % full`;
+    button.textContent = choice.quiet ? `hide ${which}` : `show ${which}`;
+  };
+  button.addEventListener("click", () => {
+    choice.quiet = !choice.quiet;
+    say();
+    arrange();
+  });
+  $("words").addEventListener("input", () => {
+    choice.words = $("words").value;
+    arrange();
+  });
+  app.dataset.quiet = String(quiet.size);
+  say();
+}
+
 function start() {
   document.title = D.name + " on " + D.machine;
   $("title").textContent = D.name;
@@ -176,7 +196,8 @@ function start() {
   units();
   irLevels();
   notes();
-  resize();
+  rowChoice();
+  arrange();
   showDetails();
   $("theme").addEventListener("click", () => {
     const root = document.documentElement;
@@ -191,7 +212,6 @@ function start() {
     showDetails();
     redraw();
   });
-  app.dataset.rows = String(rows.length);
   app.dataset.spans = String(spanCount);
   app.dataset.stages = String($("stages").querySelectorAll("tr.go").length);
   app.dataset.ready = "1";

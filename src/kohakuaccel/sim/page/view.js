@@ -3,22 +3,45 @@
 
 const LABEL = 168, RULER = 22, STAGE = 18, ROW = 17, GAP = 5, SERIES = 34, ARROWS = 300;
 const canvas = $("view"), frame = $("frame"), pen = canvas.getContext("2d", { willReadFrequently: true });
-const rows = [];
+// Resources that are hardly used: their rows come when they are asked for.
+const QUIET = 0.05;
+const quiet = new Set();
 {
+  const busy = new Map(D.whole.shares.map(([group, cycles]) => [group, cycles]));
+  const serving = new Map();
+  for (const track of D.tracks) serving.set(track.group, (serving.get(track.group) ?? true) && track.k.every((kind) => kind === D.serve));
+  for (const [group, only] of serving) if (only && (busy.get(group) || 0) < QUIET * total) quiet.add(group);
+}
+const owner = (series) => [...quiet].find((group) => series.startsWith(group));
+const choice = { quiet: false, words: "" };
+let rows = [], rowOf = [];
+function arrange() {
+  const wanted = (name, group) => {
+    const words = choice.words.toLowerCase().split(" ").filter(Boolean);
+    if (words.length) return words.some((word) => name.toLowerCase().includes(word));
+    return choice.quiet || group === undefined || !quiet.has(group);
+  };
+  rows = [];
+  rowOf = [];
   let y = RULER + STAGE + GAP, group = null;
   D.tracks.forEach((track, number) => {
+    if (!wanted(track.name, track.group)) return;
     if (group !== null && track.group !== group) y += GAP;
-    rows.push({ y, height: ROW, track, number, first: track.group !== group });
+    rowOf[number] = { y, height: ROW, track, number, first: track.group !== group };
+    rows.push(rowOf[number]);
     group = track.group;
     y += ROW + 1;
   });
   y += GAP;
   for (const name of Object.keys(D.series)) {
+    if (!wanted(name, owner(name))) continue;
     const [at, value] = D.series[name];
     rows.push({ y, height: SERIES, series: name, at, value, most: value.reduce((m, v) => Math.max(m, v), 0) || 1 });
     y += SERIES + 4;
   }
   rows.height = y + 4;
+  app.dataset.rows = String(rows.length);
+  resize();
 }
 let width = 0, asked = false, hover = null, drawn = 0;
 
@@ -104,7 +127,7 @@ function drawTrack(row) {
   pen.fillRect(LABEL, y, right - LABEL, height);
   pen.fillStyle = row.first ? palette.ink : palette.faint;
   pen.textAlign = "left";
-  pen.fillText(track.name, row.first ? 8 : 20, y + height / 2);
+  pen.fillText(track.name, row.first ? 8 : 20, y + height / 2, LABEL - 26);
   const columns = right - LABEL + 1, kinds = D.kinds.length;
   let dense = null;
   const { low, high, which } = track;
@@ -160,7 +183,7 @@ function drawSeries(row) {
   pen.fillRect(LABEL, y, width - LABEL, height);
   pen.fillStyle = palette.ink;
   pen.textAlign = "left";
-  pen.fillText(row.series, 8, y + 10);
+  pen.fillText(row.series, 8, y + 10, LABEL - 14);
   pen.fillStyle = palette.faint;
   pen.fillText("most " + short(most), 8, y + 24);
   pen.fillStyle = palette.work0;
@@ -198,10 +221,11 @@ function drawArrows() {
   pen.rect(LABEL, 0, width - LABEL, rows.height);
   pen.clip();
   for (const arrow of found) {
-    const a = rows[arrow.fromTrack], b = rows[arrow.toTrack];
+    const a = rowOf[arrow.fromTrack], b = rowOf[arrow.toTrack];
+    if (!a || !b) continue;
     const x = xOf(arrow.fromCycle), u = xOf(arrow.toCycle), y = a.y + ROW / 2, v = b.y + ROW / 2;
     pen.strokeStyle = palette.mark;
-    pen.globalAlpha = 0.55;
+    pen.globalAlpha = 0.4;
     pen.beginPath();
     pen.moveTo(x, y);
     const bend = Math.max((u - x) / 2, 10);
@@ -216,8 +240,8 @@ function drawArrows() {
 }
 
 function outline(which, thick) {
-  if (!which) return;
-  const row = rows[which.track], track = row.track;
+  if (!which || !rowOf[which.track]) return;
+  const row = rowOf[which.track], track = row.track;
   const a = Math.max(xOf(track.start[which.span]), LABEL), b = Math.min(xOf(track.end[which.span]), width);
   if (b < LABEL || a > width) return;
   pen.strokeStyle = palette.mark;
