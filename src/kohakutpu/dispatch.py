@@ -24,7 +24,7 @@ from kohakutpu.isa import cluster, flit, vector
 from kohakutpu.isa import control as reg
 
 OPCODES = {
-    "MG": {code: name for name, code in cluster.OPS.items()},
+    "MG": {code: name for name, code in cluster.OPS.items()} | {cluster.TDESC: "TDESC"},
     "VC": {vector.ENV_IMEM: "IMEM", vector.ENV_DESC: "DESC", vector.ENV_RUN: "RUN"},
 }
 TURNS = 4  # programs per unit and round; more gain nothing, and each costs a credit and up to five commands

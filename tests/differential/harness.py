@@ -14,7 +14,7 @@ from kohakutpu import machines
 from kohakutpu.units import state
 from reference import encode as enc
 from reference.burst import Burst
-from reference.cluster import Cluster
+from reference.cluster import R1, Cluster, Options
 from reference.errors import Raised, UnitFault, Waits
 from reference.formats import fp22_value
 from reference.machine import Machine as ReferenceMachine
@@ -31,7 +31,7 @@ EXTENT = UNITS + UNIT_REGION * 16 * 6  # bytes that recordings touch: unit regio
 MASK64 = (1 << 64) - 1
 
 Outcome = tuple[object, ...]
-WAITS = {"NO_EMIT": state.W_DRAIN_NO_EMIT, "DRAIN_QUEUE": state.W_DRAIN_QUEUE}
+WAITS = {"NO_EMIT": state.W_DRAIN_NO_EMIT, "DRAIN_QUEUE": state.W_DRAIN_QUEUE, "SHARE": state.W_SHARE}
 
 
 def quads(word: int) -> list[int]:
@@ -155,10 +155,13 @@ def same_cluster(cl: Clusters, u: int, ref: Cluster) -> None:
             q = np.array([lane[0] for lane in entry], np.int8)
             np.testing.assert_array_equal(image[e], (q.T if side else q).ravel(), f"L1 entry {side} {e}")
             assert [int(s) for s in scale[e]] == [lane[1] for lane in entry]
-    tiles = [fp22_as_float(c) for t in range(ref.open_tiles) for c in ref.tile[t]]
-    np.testing.assert_array_equal(cl.tile[u, : len(tiles)], np.array(tiles, np.float32), "tile")
     reg = [int(v) for v in cl.reg[u]]
-    assert reg[cs.OPEN_GM : cs.OPEN_COUNT + 1] == [*(ref.opened or (0, 0)), ref.open_tiles]
+    for k, held in enumerate(ref.accumulators[: 1 + ref.options.dual]):
+        tiles = [fp22_as_float(c) for t in range(len(held)) for c in held[t]]
+        at = 16 * ref.tiles * k
+        np.testing.assert_array_equal(cl.tile[u, at : at + len(tiles)], np.array(tiles, np.float32), "tile")
+        opened = cs.OPEN_GM + cs.OPEN_STRIDE * k
+        assert reg[opened : opened + 3] == [*(ref.openings[k] or (0, 0)), len(held)]
     assert reg[cs.LIVE : cs.LIVE_B_COUNT + 1] == live_sweep(reg, ref)
     assert (reg[cs.PENDING], reg[cs.OUTSTANDING]) == (len(ref.queue), sum(len(w) for _, w in ref.queue))
     assert (reg[cs.SATURATED], reg[cs.NONFINITE]) == (ref.saturated, ref.nonfinite)
@@ -196,11 +199,23 @@ def register(machine: System | ReferenceMachine, mesh: int, offset: int) -> int:
     return int.from_bytes(bytes(machine.read(enc.control(mesh, offset), 8)), "little")
 
 
+def with_options(machine: Machine, options: Options) -> Machine:
+    """The machine with the same revision-2 options as a reference cluster."""
+    flags = {
+        "r2_dual_acc": options.dual,
+        "r2_multicast": options.multicast,
+        "r2_desc_fill": options.descriptors,
+        "r2_bank_plan": any((options.dual, options.multicast, options.descriptors)),
+    }
+    return machine.with_(name=f"{machine.name} r2", features=flags) if any(flags.values()) else machine
+
+
 class Bench:
     """A machine's compiled unit state with its memory, an outbox and a note."""
 
-    def __init__(self, name: str = "ship_3x2", **params: int) -> None:
-        machine = machines.load(name)
+    def __init__(self, name: str = "ship_3x2", options: Options = R1, **params: int) -> None:
+        machine = with_options(machines.load(name), options)
+        self.options = options
         self.machine: Machine = machine.with_(name="small", params=params) if params else machine
         self.mem = state.make_memory([1 << 20] * len(self.machine.meshes))
         self.out = state.make_outbox()
@@ -294,8 +309,8 @@ class VectorBench(Bench):
 class ClusterBench(Bench):
     """One compiled cluster beside its reference."""
 
-    def __init__(self, name: str = "ship_3x2", index: int = 1, **params: int) -> None:
-        super().__init__(name, **params)
+    def __init__(self, name: str = "ship_3x2", index: int = 1, options: Options = R1, **params: int) -> None:
+        super().__init__(name, options, **params)
         self.u = index
         self.unit = self.machine.units_of("MG")[index]
         self.reference(Memory(1 << 20), "count")
@@ -311,16 +326,20 @@ class ClusterBench(Bench):
         load_memory(self.mem, 0, memory)
         where = (self.unit.x, self.unit.y)
         sides = (params.l1_a, params.l1_b)
-        self.ref = Cluster(memory, 0, where, params.tiles, sides, self.kinds, policy)
+        self.ref = Cluster(memory, 0, where, params.tiles, sides, self.kinds, policy, self.options)
         return self.ref
 
     def step(self, payload: int) -> tuple[Outcome, Outcome]:
         """One instruction on both."""
+        from kohakuaccel.isa.kernels import extract
         from kohakutpu.isa.cluster import CLUSTER
+        from kohakutpu.isa.cluster_tdesc import extraction
         from kohakutpu.units.cluster import cluster_step
 
         expect = outcome(self.ref, payload)
-        row = CLUSTER.decode_table(np.array([quads(payload)], np.uint64))[0]
+        row = np.zeros(len(CLUSTER.fields), np.int64)
+        layout = extraction() if payload >> 252 == 4 else CLUSTER.extraction()
+        extract(np.array(quads(payload), np.uint64), layout, row)
         self.clear()
         status = cluster_step(self.cl, self.mem, self.out, self.u, row, self.policy, self.note)
         return expect, compiled_outcome(status, self.note, self.out, pc=False)

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
+from .cluster import R1, Options
+
 XY = tuple[int, int]
 
 
@@ -31,6 +33,7 @@ class Preset:
     quantising_upload: bool = True
     stage_flits: int = 128
     ncmd: int = 128
+    options: Options = R1
 
 
 SHIP_3X2 = Preset(

@@ -31,7 +31,7 @@ from kohakutpu.units.system_report import Party, Report
 Bytes = NDArray[np.uint8]
 Runs = tuple[int, int, int]
 
-NOT_MODELLED = ("mover", "r2_vc_quant", "r2_dual_acc", "r2_acc_to_vc", "r2_multicast", "r2_desc_fill")
+NOT_MODELLED = ("mover", "r2_vc_quant", "r2_acc_to_vc")
 
 _AGENT_END = reg.AGENT_BASE + reg.WINDOW
 _MESH_SPAN = 1 << reg.MESH_SHIFT
