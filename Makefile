@@ -1,4 +1,4 @@
-# Every target sets up .venv first, from requirements.lock, and does so only when the lock or pyproject.toml changed.
+# Every target sets up .venv first, from the two locks, and does so only when a lock or pyproject.toml changed.
 #   make demo    a first tensor program on the simulated machine, with what it cost
 #   make check   format, lint, strict types, fast tests (under two minutes)
 #   make test    every test
@@ -8,7 +8,7 @@
 SHELL := /bin/sh
 VENV := .venv
 PY := $(VENV)/bin/python
-KEY := $(shell cat requirements.lock pyproject.toml | cksum | tr -d ' ')
+KEY := $(shell cat requirements.lock requirements-nodeps.lock pyproject.toml | cksum | tr -d ' ')
 STAMP := $(VENV)/ready-$(KEY)
 PYTHON ?= $(shell for p in python3.11 python3.12 python3.13 python3; do \
 	$$p -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo $$p && break; done)
@@ -54,6 +54,7 @@ $(STAMP):
 	@test -x $(PY) || { echo "creating $(VENV) with $(PYTHON)"; $(PYTHON) -m venv $(VENV); }
 	@echo "installing what requirements.lock pins"
 	@$(PIP) install --requirement requirements.lock
+	@$(PIP) install --no-deps --requirement requirements-nodeps.lock
 	@$(PIP) install --no-deps --no-build-isolation --editable .
 	@rm -f $(VENV)/ready-*
 	@touch $@
@@ -62,7 +63,7 @@ $(STAMP):
 relock:
 	rm -rf $(VENV)-lock
 	$(PYTHON) -m venv $(VENV)-lock
-	$(VENV)-lock/bin/python -m pip install --quiet --editable '.[dev]' hatchling==1.28.0 editables
+	$(VENV)-lock/bin/python -m pip install --quiet --editable '.[dev,examples]' hatchling==1.28.0 editables
 	{ sed -n '/^#/p' requirements.lock; \
 	  $(VENV)-lock/bin/python -m pip freeze --exclude-editable --exclude kohakuaccel; } > requirements.new
 	mv requirements.new requirements.lock

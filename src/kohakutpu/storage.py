@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from kohakutpu.device import Buffer, Device
 
 Half = NDArray[np.float16]
+PAGE = 4096  # buffers begin at pages, so that a program linked anew passes the checks it has passed before
 EXPANSIONS_KEPT = 4  # stretched or transposed forms that a value keeps for the next use
 
 _live: weakref.WeakSet[Storage] = weakref.WeakSet()
@@ -219,11 +220,11 @@ def evict(device: Device) -> int:
 def allocate(device: Device, nbytes: int) -> Buffer:
     """A buffer of `nbytes`; when memory is full, once more after dropping what can be rebuilt. Raises OutOfMemory."""
     try:
-        return device.alloc(nbytes)
+        return device.alloc(nbytes, PAGE)
     except OutOfMemory:
         if not evict(device):
             raise
-    return device.alloc(nbytes)
+    return device.alloc(nbytes, PAGE)
 
 
 def resident(device: Device) -> dict[str, int]:

@@ -192,7 +192,7 @@ def test_a_full_memory_drops_caches_and_tries_again(hosted: Any, bytes_device: A
 
 
 def test_a_full_memory_keeps_pins_and_buffers_in_use(hosted: Any, bytes_device: Any) -> None:
-    small = type(bytes_device)(size=2048)
+    small = type(bytes_device)(size=8192)
     x, y = hosted(small, np.ones(512)).pin(), hosted(small, np.full(512, 2.0))
     x.buffer(RowMajor.of(1, 512))
     held = y.buffer(RowMajor.of(1, 512))

@@ -5,6 +5,7 @@ It knows how the compiled models keep their state; what instructions mean it mus
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -14,7 +15,7 @@ from kohakutpu import machines
 from kohakutpu.units import state
 from reference import encode as enc
 from reference.burst import Burst
-from reference.cluster import R1, Cluster, Options
+from reference.cluster import Cluster
 from reference.errors import Raised, UnitFault, Waits
 from reference.formats import fp22_value
 from reference.machine import Machine as ReferenceMachine
@@ -128,7 +129,8 @@ def same_vector(vc: Vectors, u: int, ref: VectorCore) -> None:
         row = [int(v) for v in vc.descriptor[u * vs.DESCRIPTORS + ad]]
         assert row == [d.base, *d.stride, *(max(b, 1) for b in d.bound)], f"descriptor {ad}"
     assert (int(vc.core[u, vs.VL]), int(vc.core[u, vs.MODE])) == (ref.vl, ref.mode)
-    assert (int(vc.saturated[u]), int(vc.retired[u])) == (ref.saturated, ref.retired)
+    counted = int(vc.saturated[u]), int(vc.nonfinite[u]), int(vc.retired[u])
+    assert counted == (ref.saturated, ref.nonfinite, ref.retired)
 
 
 def live_sweep(reg: list[int], ref: Cluster) -> list[int]:
@@ -156,7 +158,7 @@ def same_cluster(cl: Clusters, u: int, ref: Cluster) -> None:
             np.testing.assert_array_equal(image[e], (q.T if side else q).ravel(), f"L1 entry {side} {e}")
             assert [int(s) for s in scale[e]] == [lane[1] for lane in entry]
     reg = [int(v) for v in cl.reg[u]]
-    for k, held in enumerate(ref.accumulators[: 1 + ref.options.dual]):
+    for k, held in enumerate(ref.accumulators[: 1 + ref.dual]):
         tiles = [fp22_as_float(c) for t in range(len(held)) for c in held[t]]
         at = 16 * ref.tiles * k
         np.testing.assert_array_equal(cl.tile[u, at : at + len(tiles)], np.array(tiles, np.float32), "tile")
@@ -199,24 +201,15 @@ def register(machine: System | ReferenceMachine, mesh: int, offset: int) -> int:
     return int.from_bytes(bytes(machine.read(enc.control(mesh, offset), 8)), "little")
 
 
-def with_options(machine: Machine, options: Options) -> Machine:
-    """The machine with the same revision-2 options as a reference cluster."""
-    flags = {
-        "r2_dual_acc": options.dual,
-        "r2_multicast": options.multicast,
-        "r2_desc_fill": options.descriptors,
-        "r2_bank_plan": any((options.dual, options.multicast, options.descriptors)),
-    }
-    return machine.with_(name=f"{machine.name} r2", features=flags) if any(flags.values()) else machine
-
-
 class Bench:
     """A machine's compiled unit state with its memory, an outbox and a note."""
 
-    def __init__(self, name: str = "ship_3x2", options: Options = R1, **params: int) -> None:
-        machine = with_options(machines.load(name), options)
-        self.options = options
-        self.machine: Machine = machine.with_(name="small", params=params) if params else machine
+    def __init__(self, name: str = "ship_3x2", options: Sequence[str] = (), **params: int) -> None:
+        machine = machines.load(name)
+        features = dict.fromkeys(options, True)
+        changed = machine.with_(name="small", params=params, features=features) if params or options else machine
+        self.machine: Machine = changed
+        self.options = frozenset(options)
         self.mem = state.make_memory([1 << 20] * len(self.machine.meshes))
         self.out = state.make_outbox()
         self.note = np.zeros(state.NOTE_WORDS, np.int64)
@@ -235,23 +228,25 @@ class Bench:
 class VectorBench(Bench):
     """One compiled vector core beside its reference."""
 
-    def __init__(self, name: str = "ship_3x2", index: int = 1) -> None:
+    def __init__(self, name: str = "ship_3x2", index: int = 1, options: Sequence[str] = ()) -> None:
         from kohakutpu.units.vector import make_vectors
 
-        super().__init__(name)
+        super().__init__(name, options)
         self.u = index
         self.unit = self.machine.units_of("VC")[index]
         self.vc = make_vectors(self.machine)
         self.reference(Memory(1 << 20))
 
-    def reference(self, memory: Memory) -> VectorCore:
+    def reference(self, memory: Memory, policy: str = "raise") -> VectorCore:
         """A fresh pair over this memory; the compiled memory takes its contents."""
         from kohakutpu.units.vector import make_vectors
+        from kohakutpu.units.vector_state import COUNT_NONFINITE
 
         self.vc = make_vectors(self.machine)
+        self.vc.option[COUNT_NONFINITE] = {"raise": 0, "count": 1}[policy]
         self.forget()
         load_memory(self.mem, 0, memory)
-        self.ref = VectorCore(memory, 0, (self.unit.x, self.unit.y), self.kinds)
+        self.ref = VectorCore(memory, 0, (self.unit.x, self.unit.y), self.kinds, self.options, policy)
         return self.ref
 
     def poke(self) -> None:
@@ -309,7 +304,7 @@ class VectorBench(Bench):
 class ClusterBench(Bench):
     """One compiled cluster beside its reference."""
 
-    def __init__(self, name: str = "ship_3x2", index: int = 1, options: Options = R1, **params: int) -> None:
+    def __init__(self, name: str = "ship_3x2", index: int = 1, options: Sequence[str] = (), **params: int) -> None:
         super().__init__(name, options, **params)
         self.u = index
         self.unit = self.machine.units_of("MG")[index]

@@ -202,6 +202,10 @@ def test_heads_are_split_and_merged_by_the_projections() -> None:
     sums = product(want, Value.exact(back))
     total = Value(sums.x.sum(1), np.sqrt((sums.rms**2).sum(1)))
     close(merged, total + Value.exact(residual))
+    shift = rng.standard_normal(residual.shape[-1]).astype(np.float16)
+    close(
+        kernels.merge_heads(heads, back, residual, shift).numpy(), total + Value.exact(shift + residual.astype(float))
+    )
     assert len(kernels.merge_heads.plan((2, 3, 13, 20), (3, 40, 20)).schedule.stages) == 1
 
 

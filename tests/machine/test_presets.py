@@ -118,7 +118,7 @@ RTL: dict[str, tuple[int, str]] = {
     "vld_fp32": (8, "R"), "vst_fp16": (3, "R"), "vst_fp32": (4, "R"), "vmove": (3, "R"), "mem_extra": (5, "R"),
     "empty_pipeline": (79, "R"), "vred": (145, "R"), "vred_setmode": (13, "R"), "vset": (4, "R"),
     "vseti": (6, "R"), "vbar": (5, "R"), "vhalt": (5, "R"), "vfill_base": (8, "R"), "vfill_word": (3, "R"),
-    "vdrain_base": (10, "R"), "vdrain_word": (3, "R"), "run_fetch": (4, "R"),
+    "vdrain_base": (10, "R"), "vdrain_word": (3, "R"), "vdrain_entry": (8, "A"), "run_fetch": (4, "R"),
     "ctl_write": (5, "R"), "ctl_poll": (5, "R"), "ctl_poll_retry": (36, "R"), "kick_to_flit": (8, "R"),
     "flit_interval": (5, "R"),
 }  # fmt: skip

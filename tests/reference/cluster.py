@@ -113,18 +113,6 @@ def granules_subtile(low: int, high: int) -> SubTile:
     return [(image >> 22 * i) & 0x3FFFFF for i in range(16)]
 
 
-@dataclass(frozen=True)
-class Options:
-    """Revision 2 of the cluster: two accumulators, shared fills, fills by descriptor (10)."""
-
-    dual: bool = False
-    multicast: bool = False
-    descriptors: bool = False
-
-
-R1 = Options()
-
-
 def signed(value: int, width: int) -> int:
     return value - (1 << width) if value >> (width - 1) else value
 
@@ -180,14 +168,17 @@ class Cluster:
         l1: tuple[int, int] = (512, 512),
         kinds: dict[tuple[int, int, int], str] | None = None,
         policy: str = "raise",
-        options: Options = R1,
+        options: frozenset[str] = frozenset(),
     ) -> None:
-        self.options = options
+        self.dual = "r2_dual_acc" in options
+        self.multicast = "r2_multicast" in options
+        self.by_descriptor = "r2_desc_fill" in options
         self.descriptors = [Descriptor() for _ in range(4)]
         self.memory, self.mesh, self.xy = memory, mesh, xy
         self.tiles, self.capacity = tiles, l1
         self.kinds = kinds or {}
         self.policy = policy
+        self.options = options
         self.l1: tuple[dict[int, Entry], dict[int, Entry]] = ({}, {})
         self.arriving: tuple[dict[int, int], dict[int, int]] = (
             {},
@@ -230,7 +221,7 @@ class Cluster:
             self._gemm(f)
         elif f.op == DRAIN:
             sent = self._drain(f)
-        elif f.op == TDESC and self.options.descriptors:
+        elif f.op == TDESC and self.by_descriptor:
             self.descriptors[bits(payload, 251, 250)].write(bits(payload, 249, 247), bits(payload, 246, 119))
         else:
             fault = 0x12
@@ -259,7 +250,7 @@ class Cluster:
     def _fill(self, f: Fields, met: bool) -> int:
         if f.anchor != 40 or not 1 <= f.n <= 255:
             raise Raised("FIELD")
-        if (f.npeer and not self.options.multicast) or (f.desc and (f.npeer or not self.options.descriptors)):
+        if (f.npeer and not self.multicast) or (f.desc and (f.npeer or not self.by_descriptor)):
             raise Raised("FIELD")
         self._range(f.sel, f.fbank, f.eoff, f.n)
         first, count = self.live.get((f.sel, f.fbank), (0, 0))
@@ -322,7 +313,7 @@ class Cluster:
     # --- GEMM (5.3) ---
 
     def _gemm(self, f: Fields) -> None:
-        if f.anchor != 40 or not (f.gm and f.gn and f.nk) or f.tsel > self.options.dual:
+        if f.anchor != 40 or not (f.gm and f.gn and f.nk) or f.tsel > self.dual:
             raise Raised("FIELD")
         tile = self.accumulators[f.tsel]
         count = f.gm * f.gn
@@ -380,7 +371,7 @@ class Cluster:
     # --- DRAIN (5.4) ---
 
     def _drain(self, f: Fields) -> list[Burst]:
-        if f.anchor != 40 or not f.n or f.tsel > self.options.dual:
+        if f.anchor != 40 or not f.n or f.tsel > self.dual:
             raise Raised("FIELD")
         tile = self.accumulators[f.tsel]
         if f.n > self.tiles:
@@ -437,10 +428,12 @@ class Cluster:
                 raise Raised("NODE", self.mesh, *f.dst)
             if f.dflags & 1 and f.dack == (0, 0):
                 raise Raised("FIELD", 0)
-        wanted = {0: "VC", 2: "MG", 5: "MG" if self.options.dual else None}.get(f.dbuf)
-        if wanted is None or self.kinds.get(where) != wanted:
+        kind = self.kinds.get(where)
+        takes = {"VC": (0, 2) if "r2_acc_to_vc" in self.options else (0,), "MG": (2, 5) if self.dual else (2,)}
+        if f.dbuf not in takes.get(kind or "", ()):
             raise Raised("NODE", *where)
-        granules, capacity = (f.n, 512) if wanted == "VC" else (2 * f.n, 2 * self.tiles)
+        granules = f.n if f.dbuf == 0 else 2 * f.n
+        capacity = 512 if kind == "VC" else 2 * self.tiles
         if bits(f.addr, 20, 5) + granules > capacity:
             raise Raised("L1_RANGE", bits(f.addr, 20, 5), granules, capacity)
         return where
@@ -452,12 +445,7 @@ class Cluster:
         n = len(granules)
         if buf in (0, 1) and offset + n <= 4 * self.capacity[buf]:
             self._receive_entries(buf, offset, granules)
-        elif (
-            (buf == 2 or (buf == 5 and self.options.dual))
-            and offset % 2 == 0
-            and n % 2 == 0
-            and offset + n <= 2 * self.tiles
-        ):
+        elif (buf == 2 or (buf == 5 and self.dual)) and offset % 2 == 0 and n % 2 == 0 and offset + n <= 2 * self.tiles:
             first, tile = offset // 2, self.accumulators[buf == 5]
             for t in range(first, first + n // 2):
                 if t >= len(tile):

@@ -122,8 +122,8 @@ def vdrain(ad: int, off: int) -> int:
     return mem(0x1E, ad, off)
 
 
-def vdrain_node(ad: int, first: int, x: int, y: int, buf: int = 0, ack: int = 0) -> int:
-    return 0x1E << 27 | ack << 25 | 1 << 24 | ad << 21 | x << 17 | y << 13 | buf << 9 | first
+def vdrain_node(ad: int, first: int, x: int, y: int, buf: int = 0, ack: int = 0, quant: int = 0) -> int:
+    return 0x1E << 27 | quant << 26 | ack << 25 | 1 << 24 | ad << 21 | x << 17 | y << 13 | buf << 9 | first
 
 
 def vcvt(vd: int, va: int, dtype: int = 1) -> int:

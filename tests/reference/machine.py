@@ -26,6 +26,7 @@ MASK64 = (1 << 64) - 1
 
 INST_COMPLETE, BATCH_COMPLETE, DATA_RECEIVED, FAULT = 0, 1, 3, 4
 CU_INST, CU_CTRL, CU_DATA = 5, 7, 8
+OPTIONS = ("r2_vc_quant", "r2_dual_acc", "r2_bank_plan", "r2_acc_to_vc", "r2_multicast", "r2_desc_fill")
 
 
 class MachineFault(Exception):
@@ -87,16 +88,15 @@ class Machine:
         for m, mesh in enumerate(preset.meshes):
             kinds |= {(m, *xy): "port" for xy in mesh.ports}
             kinds |= {(m, *xy): "MG" for xy in mesh.mg} | {(m, *xy): "VC" for xy in mesh.vc}
+        options = frozenset(preset.options)
         for where, kind in kinds.items():
             memory, xy = self.memories[where[0]], where[1:]
             if kind == "port":
                 continue
             if kind == "MG":
-                self.units[where] = Cluster(
-                    memory, where[0], xy, preset.tiles, preset.l1, kinds, nonfinite, preset.options
-                )
+                self.units[where] = Cluster(memory, where[0], xy, preset.tiles, preset.l1, kinds, nonfinite, options)
             else:
-                self.units[where] = VectorCore(memory, where[0], xy, kinds)
+                self.units[where] = VectorCore(memory, where[0], xy, kinds, options, nonfinite)
 
     # --- the bus ---
 
@@ -254,7 +254,7 @@ class Machine:
             if index == 1:
                 value = self.preset.inst_fifo << 32
             elif index == 4:
-                value = unit.saturated << 32 | (unit.nonfinite if isinstance(unit, Cluster) else 0)
+                value = unit.saturated << 32 | unit.nonfinite
             if (bits(flit, 279, 276), bits(flit, 275, 272)) != agent.xy:
                 return  # the answer goes to whom the flit names as its source
             reply = agent.xy[0] << 284 | agent.xy[1] << 280 | where[1] << 276 | where[2] << 272
@@ -281,7 +281,8 @@ class Machine:
     def _identity(self, unit: Cluster | VectorCore) -> int:
         cluster = isinstance(unit, Cluster)
         code, buffers = (0x4D47, 3) if cluster else (0x5643, 1)
-        return code << 48 | 4 << 40 | buffers << 36 | self.preset.inst_fifo << 20
+        flags = sum(1 << OPTIONS.index(name) for name in self.preset.options)
+        return code << 48 | (5 if flags else 4) << 40 | buffers << 36 | self.preset.inst_fifo << 20 | flags
 
     def instruction(self, where: tuple[int, int, int], flit: int, index: int) -> None:
         """An instruction reaches its unit. One behind a shared fill whose members have not met waits with it."""
@@ -298,7 +299,11 @@ class Machine:
     def _shared(self, where: tuple[int, int, int], flit: int) -> Fields | None:
         """The fields of a shared fill of a cluster that has them."""
         payload = flit & ((1 << 256) - 1)
-        if not isinstance(self.units[where], Cluster) or not self.preset.options.multicast or payload >> 252 != 1:
+        if (
+            not isinstance(self.units[where], Cluster)
+            or "r2_multicast" not in self.preset.options
+            or payload >> 252 != 1
+        ):
             return None
         fields = decode(payload)
         return fields if fields.npeer else None
@@ -356,16 +361,14 @@ class Machine:
         if code == INST_COMPLETE:
             agent.credit += 1
 
-    @property
-    def _tiles(self) -> tuple[int, ...]:
-        return (0, 1, 2, 5) if self.preset.options.dual else (0, 1, 2)
-
-    def _is_mg(self, where: tuple[int, int, int]) -> bool:
-        return isinstance(self.units[where], Cluster)
+    def _buffers(self, where: tuple[int, int, int]) -> tuple[int, ...]:
+        if isinstance(self.units[where], Cluster):
+            return (0, 1, 2, 5) if "r2_dual_acc" in self.preset.options else (0, 1, 2)
+        return (0, 2) if "r2_acc_to_vc" in self.preset.options else (0,)
 
     def deliver(self, source: tuple[int, int, int], burst: Burst) -> None:
         where = (burst.mesh, burst.x, burst.y)
-        if where not in self.units or burst.buf not in (self._tiles if self._is_mg(where) else (0,)):
+        if where not in self.units or burst.buf not in self._buffers(where):
             raise Raised("NODE", *where)
         self.units[where].receive(burst.buf, burst.offset, burst.granules)
         if burst.flags & 1 and burst.ack == self.agents[burst.mesh].xy:

@@ -7,8 +7,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from .cluster import R1, Options
-
 XY = tuple[int, int]
 
 
@@ -33,7 +31,7 @@ class Preset:
     quantising_upload: bool = True
     stage_flits: int = 128
     ncmd: int = 128
-    options: Options = R1
+    options: tuple[str, ...] = ()  # of section 10
 
 
 SHIP_3X2 = Preset(

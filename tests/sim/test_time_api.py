@@ -161,3 +161,25 @@ def test_a_signature_leaves_out_addresses_and_nothing_else() -> None:
     assert signature(image, kernels) != signature(
         image, {unit: [n + 1 for n in each] for unit, each in kernels.items()}
     )
+
+
+def test_launches_are_named_and_bring_their_levels() -> None:
+    device = Device("mini")
+    a, b, c = tensors(device, (16, 32), (16, 32), (32, 32))
+
+    def both() -> None:
+        for operand in (b, c, b):
+            ktpu.matmul(a, operand)
+
+    seen: list[str] = []
+    device.on_run = lambda image, kernels: seen.append(image.name)
+    _, t = ktpu.time(both, device=device)
+    device.on_run = None
+    assert [s.name for s in t.stages] == ["matmul stage 0", "matmul (2) stage 0", "matmul stage 0"]
+    assert seen == ["matmul"] * 3
+    assert set(t.texts) == {
+        f"{k}/{level}" for k in ("matmul", "matmul (2)") for level in ("trace", "schedule", "program")
+    }
+    assert t.texts["matmul/schedule"].startswith("schedule matmul on mini")
+    assert "GEMM" in t.texts["matmul (2)/program"]
+    assert "sweep" in t.texts["matmul/trace"]

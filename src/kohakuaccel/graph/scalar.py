@@ -1,11 +1,12 @@
 """What each scalar operation and each fold computes, over numpy arrays of the three kinds.
 
 Decides their meaning at the ends (division by zero, NaN, integer division) once, for the interpreter and for constant
-folding.
+folding, and what changes nothing under a fold.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -13,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kohakuaccel.diagnostics import Refusal
-from kohakuaccel.graph.dtypes import Kind
+from kohakuaccel.graph.dtypes import DType, Kind, kind_of
 
 Array = NDArray[Any]
 
@@ -77,3 +78,20 @@ def convert(values: Array, to: Kind, where: str) -> Array:
     if values.dtype.kind == "f" and not (np.abs(values) < 2.0**63).all():
         raise Refusal("a real that becomes an integer is finite and fits", where=where, got="NaN, Inf or beyond 2**63")
     return values.astype(np.int64)
+
+
+JOIN: Mapping[str, str] = {"sum": "add", "prod": "mul", "max": "max", "min": "min"}
+"""The operation that a fold repeats."""
+
+
+def identity(op: str, dtype: DType) -> float | int | bool:
+    """What a fold of values of `dtype` may take in without changing."""
+    kind = kind_of(dtype)
+    if op in ("sum", "prod"):
+        number = 0 if op == "sum" else 1
+        return float(number) if kind == "real" else number
+    if kind == "real":
+        return -math.inf if op == "max" else math.inf
+    if kind == "bool":
+        return op == "min"
+    return int(dtype.lowest if op == "max" else dtype.max)

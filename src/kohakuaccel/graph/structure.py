@@ -1,7 +1,7 @@
 """Structural questions about a statement, answered from its index maps and its body.
 
-Decides what a statement *is* (a contraction, a map, a row reduction, a copy, a gather), for whoever lowers it. Nothing
-here knows the name or the shape of an operator: a 1x1 convolution is a contraction because its ranges say so.
+Decides what a statement *is* (a contraction, a map, a row reduction, a copy, a gather, a scan), for whoever lowers it.
+Nothing here knows the name or the shape of an operator: a 1x1 convolution is a contraction because its ranges say so.
 """
 
 from __future__ import annotations
@@ -10,9 +10,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import reduce
 
-from kohakuaccel.graph.expr import Expr, Op, Read
+from kohakuaccel.graph.expr import Const, Expr, Iota, Op, Read
 from kohakuaccel.graph.index import Index, Lookup, Range
 from kohakuaccel.graph.model import ReduceOp, Shape, Statement
+from kohakuaccel.graph.scalar import identity
 
 
 @dataclass(frozen=True)
@@ -76,6 +77,20 @@ class Gather:
     axis: int
     lookup: Lookup
     exact: bool
+
+
+@dataclass(frozen=True)
+class Scan:
+    """A running fold: `op` of `element` over `fold`, from 0 up to the place on `axis` (reverse: from it to the end).
+
+    `element` follows `fold`, of `axis`' extent, and not `axis`.
+    """
+
+    op: ReduceOp
+    axis: Range
+    fold: Range
+    element: Expr
+    reverse: bool
 
 
 def is_plain(read: Read) -> bool:
@@ -214,3 +229,21 @@ def as_gather(statement: Statement) -> Gather | None:
         return None
     axis, index, (lookup,) = found[0]
     return Gather(body.value, axis, lookup, index == Index.of(lookup))
+
+
+def as_scan(statement: Statement) -> Scan | None:
+    """The statement as a running fold along one output axis, or None: where(i < k, identity, element) folded over k."""
+    body, fold = statement.body, statement.reduction
+    if not fold or len(fold.ranges) != 1 or not (isinstance(body, Op) and body.name == "where"):
+        return None
+    order, neutral, element = body.args
+    if not (isinstance(order, Op) and order.name == "less") or neutral != Const(identity(fold.op, statement.dtype)):
+        return None
+    first, second = (e.index.range if isinstance(e, Iota) else None for e in order.args)
+    (k,) = fold.ranges
+    axis = second if first == k else first
+    if axis is None or axis not in statement.ranges or k not in (first, second) or axis.extent != k.extent:
+        return None
+    if k not in element.ranges() or axis in element.ranges():
+        return None
+    return Scan(fold.op, axis, k, element, first == k)

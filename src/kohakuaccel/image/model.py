@@ -6,7 +6,7 @@ into rounds, nor any register.
 
 from __future__ import annotations
 
-from collections.abc import Hashable
+from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -69,7 +69,8 @@ class Image:
     """Everything one launch sends: stages in order; between two stages every unit is awaited.
 
     Within a stage a unit has at most one stream, and the streams run side by side. `cache` keeps what loaders
-    derive from the image, by loader; it is never saved.
+    derive from the image, by loader. `levels` prints what the image was made from, by level, for reports. Neither is
+    ever saved.
     """
 
     machine_name: str
@@ -77,6 +78,7 @@ class Image:
     sources: tuple[SourceLine, ...] = ()
     name: str = ""
     cache: dict[Hashable, Any] = field(default_factory=dict[Hashable, Any], repr=False)
+    levels: Callable[[], Mapping[str, str]] | None = field(default=None, repr=False)
 
     def __post_init__(self) -> None:
         for number, stage in enumerate(self.stages):

@@ -66,6 +66,8 @@ class Port(Value):
         self.optional = False
         self.turned_from: Port | None = None
         self.turned = False
+        self.same_as: Port | None = None
+        """The port whose elements, in the same order, this handle reads under another shape."""
 
     def named(self, name: str) -> Self:
         """A fresh handle of the same declaration, under the parameter's name."""

@@ -31,8 +31,24 @@ def register_language_folder(folder: str) -> None:
         _own_folders.append(folder)
 
 
+_spoken: ContextVar[SourceLine | None] = ContextVar("kohakuaccel_spoken_line", default=None)
+
+
+@contextmanager
+def speaking_for(line: SourceLine) -> Generator[None]:
+    """Nodes traced meanwhile carry this line: a scheduler that traces on behalf of a graph's statement."""
+    token = _spoken.set(line)
+    try:
+        yield
+    finally:
+        _spoken.reset(token)
+
+
 def user_line() -> SourceLine:
-    """The innermost caller's line outside the language packages."""
+    """The innermost caller's line outside the language packages, or the line being spoken for."""
+    spoken = _spoken.get()
+    if spoken is not None:
+        return spoken
     frame = sys._getframe(1)
     while frame is not None:
         file = frame.f_code.co_filename

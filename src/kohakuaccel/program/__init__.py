@@ -96,7 +96,7 @@ class Program:
                 encoded.append(EncodedProgram(one.unit, one.codec.encode(rows), one.acks, one.source, one.passes))
             stages.append(tuple(encoded))
         self.checked.add(place)
-        return Image(self.machine, tuple(stages), self.sources)
+        return Image(self.machine, tuple(stages), self.sources, self.kernel)
 
     def _line_of(self, one: UnitProgram) -> SourceOf:
         def line(row: int) -> SourceLine | None:

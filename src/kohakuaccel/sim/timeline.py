@@ -6,26 +6,33 @@ Everything here is modelled time; no text it makes calls a number measured.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from itertools import pairwise
 from pathlib import Path
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
-from kohakuaccel.diagnostics import Refusal
+from kohakuaccel.diagnostics import Refusal, SourceLine
+from kohakuaccel.sim.spans import Span
+
+if TYPE_CHECKING:
+    from kohakuaccel.sim.windows import Windows
 
 IDLE = "idle"
 SERVE = "serve"
 
 
-class Span(NamedTuple):
-    """`track` is busy with `text` from cycle `start` up to `end`. on: what a span of waiting waits for."""
+class Flow(NamedTuple):
+    """Something that left one track and was used by another: a fill that arrives and the sweep that reads it.
 
-    track: int
-    start: int
-    end: int
-    kind: str
+    Both ends lie within a span of their track.
+    """
+
     text: str
-    on: str = ""
+    from_track: int
+    from_cycle: int
+    to_track: int
+    to_cycle: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,12 +45,20 @@ class Track:
 
 @dataclass(frozen=True, slots=True)
 class Stage:
-    """One stage of what was run: its cycles and how many dispatch rounds it took."""
+    """One stage of what was run: its cycles and how many dispatch rounds it took.
+
+    source: the user's line behind it. macs: multiply-accumulates of matrix units; flops: operations of vector units,
+    beside those; nbytes: bytes between the units and the device's memory. Zero where nobody counted.
+    """
 
     name: str
     start: int
     end: int
     rounds: int
+    source: SourceLine | None = None
+    macs: int = 0
+    flops: int = 0
+    nbytes: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +80,10 @@ class Timeline:
     cycles: of the device, from the first dispatch to the last completion. host: cycles of host transactions by
     purpose, in the device's clock; they are not part of `cycles`. assumed: what was assumed rather than taken from a
     measurement of the machine.
+    flows: what fed what. series: values over time by name ("port 0 read B/cycle"), each a list of (cycle, value from
+    there on). levels: bytes moved per memory level. peaks: what the whole machine can do per cycle: "MAC/cycle",
+    "FLOP/cycle", and one or more bandwidths "<what> B/cycle", of which the lowest is the roof for `Stage.nbytes`.
+    sources: the user's lines that spans name by number. texts: printed IR levels, by "<launch>/<level>".
     """
 
     name: str
@@ -79,6 +98,12 @@ class Timeline:
     host: dict[str, int] = field(default_factory=dict[str, int])
     counters: dict[str, int] = field(default_factory=dict[str, int])
     assumed: tuple[str, ...] = ()
+    flows: list[Flow] = field(default_factory=list[Flow])
+    series: dict[str, list[tuple[int, float]]] = field(default_factory=dict[str, list[tuple[int, float]]])
+    levels: dict[str, int] = field(default_factory=dict[str, int])
+    peaks: dict[str, float] = field(default_factory=dict[str, float])
+    sources: list[SourceLine] = field(default_factory=list[SourceLine])
+    texts: dict[str, str] = field(default_factory=dict[str, str])
 
     @property
     def seconds(self) -> float:
@@ -100,50 +125,21 @@ class Timeline:
 
     def shares(self, start: int = 0, end: int | None = None) -> list[Share]:
         """What each group did within a window (all of it by default), in the order of the tracks."""
-        end = self.cycles if end is None else end
-        groups = self.groups
-        number = {group: n for n, group in enumerate(groups)}
-        order = {kind: n for n, kind in enumerate(self.kinds)}
-        found: list[list[list[tuple[int, int]]]] = [[[] for _ in self.kinds] for _ in groups]
-        for span in self.spans:
-            low, high = max(span.start, start), min(span.end, end)
-            if low < high:
-                found[number[self.tracks[span.track].group]][order[span.kind]].append((low, high))
-        shares: list[Share] = []
-        for group, by_kind in zip(groups, found):
-            covered, seen = 0, list[tuple[int, int]]()
-            kinds: dict[str, int] = {}
-            for kind, intervals in zip(self.kinds, by_kind):
-                if intervals:
-                    seen = merged([*seen, *intervals])
-                    length = sum(b - a for a, b in seen)
-                    kinds[kind] = length - covered
-                    covered = length
-            kinds[IDLE] = end - start - covered
-            busy = sum(n for kind, n in kinds.items() if kind in self.work)
-            shares.append(Share(group, end - start, kinds, busy))
-        return shares
+        return self.windows((start, self.cycles if end is None else end)).shares(0)
 
     def waits(self, start: int = 0, end: int | None = None) -> dict[str, int]:
         """Cycles that units waited, by what they waited for, longest first."""
-        end = self.cycles if end is None else end
-        total: dict[str, int] = {}
-        for span in self.spans:
-            length = min(span.end, end) - max(span.start, start)
-            if span.on and length > 0:
-                total[span.on] = total.get(span.on, 0) + length
-        return dict(sorted(total.items(), key=lambda item: -item[1]))
+        return self.windows((start, self.cycles if end is None else end)).waits(0)
 
     def top(self, start: int = 0, end: int | None = None) -> dict[str, tuple[int, int]]:
         """(cycles, times) by text of what units and resources worked at, longest first; waiting is left out."""
-        end = self.cycles if end is None else end
-        total: dict[str, tuple[int, int]] = {}
-        for span in self.spans:
-            length = min(span.end, end) - max(span.start, start)
-            if length > 0 and not span.on and span.kind != SERVE:
-                cycles, times = total.get(span.text, (0, 0))
-                total[span.text] = cycles + length, times + 1
-        return dict(sorted(total.items(), key=lambda item: -item[1][0]))
+        return self.windows((start, self.cycles if end is None else end)).top(0)
+
+    def windows(self, edges: Sequence[int]) -> Windows:
+        """Sums over the windows between neighbouring `edges`, all at once."""
+        from kohakuaccel.sim.windows import Windows
+
+        return Windows(self, edges)
 
     def check(self) -> None:
         """Prove the invariants. Raises Refusal with the span or group that breaks one.
@@ -165,12 +161,36 @@ class Timeline:
         for share in self.shares():
             if min(share.kinds.values()) < 0 or sum(share.kinds.values()) != share.total:
                 raise Refusal("a group's kinds sum up to the run", where=share.group, got=share.kinds)
+        for flow in self.flows:
+            for track, cycle in ((flow.from_track, flow.from_cycle), (flow.to_track, flow.to_cycle)):
+                if not (0 <= track < len(self.tracks) and 0 <= cycle <= self.cycles):
+                    limit = (len(self.tracks) - 1, self.cycles)
+                    raise Refusal("a flow's ends lie within the run", where=flow.text, got=(track, cycle), limit=limit)
+            if flow.from_cycle > flow.to_cycle:
+                got = (flow.from_cycle, flow.to_cycle)
+                raise Refusal("nothing is used before it has arrived", where=flow.text, got=got)
+        for name, points in self.series.items():
+            if any(a[0] > b[0] for a, b in pairwise(points)):
+                raise Refusal("a series goes forward in time", where=name)
 
     def report(self) -> str:
         """The text report: per stage what limits it, how full resources are, what was waited for."""
         from kohakuaccel.sim.report import text
 
         return text(self)
+
+    def save(self, path: str | Path) -> None:
+        """Write the timeline to a file that `load` and `kohaku report` read (.json, or .json.gz)."""
+        from kohakuaccel.sim.files import save
+
+        save(self, Path(path))
+
+    @staticmethod
+    def load(path: str | Path) -> Timeline:
+        """The timeline that `save` wrote. Raises Refusal for any other file."""
+        from kohakuaccel.sim.files import load
+
+        return load(Path(path))
 
     def perfetto(self, path: str | Path) -> None:
         """Write a trace for the Perfetto UI (JSON trace events; a microsecond there is a cycle here)."""
@@ -179,24 +199,15 @@ class Timeline:
         write(self, Path(path))
 
 
-def merged(intervals: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
-    """Intervals as disjoint ones, in order."""
-    result: list[tuple[int, int]] = []
-    for low, high in sorted(intervals):
-        if result and low <= result[-1][1]:
-            result[-1] = (result[-1][0], max(result[-1][1], high))
-        else:
-            result.append((low, high))
-    return result
-
-
 def joined(timelines: Sequence[Timeline], name: str) -> Timeline:
     """Timelines of one machine one after the other, without gaps between them."""
     if not timelines:
         raise Refusal("at least one timeline is joined", where=name)
     first = timelines[0]
     whole = Timeline(name, first.machine, first.clock_mhz, first.kinds, first.work, assumed=first.assumed)
+    whole.peaks = dict(first.peaks)
     numbers: dict[str, int] = {}
+    lines: dict[SourceLine, int] = {}
     for launch, one in enumerate(timelines):
         title = one.name or f"launch {launch}"
         if (one.machine, one.clock_mhz, one.kinds) != (first.machine, first.clock_mhz, first.kinds):
@@ -205,10 +216,18 @@ def joined(timelines: Sequence[Timeline], name: str) -> Timeline:
             if track.name not in numbers:
                 numbers[track.name] = whole.track(track.name, track.group)
         place, at = [numbers[track.name] for track in one.tracks], whole.cycles
-        whole.spans += [Span(place[s.track], s.start + at, s.end + at, s.kind, s.text, s.on) for s in one.spans]
-        whole.stages += [Stage(f"{title} {s.name}", s.start + at, s.end + at, s.rounds) for s in one.stages]
-        for total, part in ((whole.host, one.host), (whole.counters, one.counters)):
+        line = [lines.setdefault(source, len(lines)) for source in one.sources] + [-1]
+        whole.spans += [
+            Span(place[s.track], s.start + at, s.end + at, s.kind, s.text, s.on, line[s.line]) for s in one.spans
+        ]
+        whole.stages += [replace(s, name=f"{title} {s.name}", start=s.start + at, end=s.end + at) for s in one.stages]
+        whole.flows += [Flow(f.text, place[f[1]], f[2] + at, place[f[3]], f[4] + at) for f in one.flows]
+        for key, points in one.series.items():
+            whole.series.setdefault(key, []).extend((cycle + at, value) for cycle, value in points)
+        for total, part in ((whole.host, one.host), (whole.counters, one.counters), (whole.levels, one.levels)):
             for key, value in part.items():
                 total[key] = total.get(key, 0) + value
+        whole.texts.update(one.texts)
         whole.cycles += one.cycles
+    whole.sources = list(lines)
     return whole

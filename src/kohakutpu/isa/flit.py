@@ -117,6 +117,7 @@ NUM = Format("CU_NUM", 64, [Field("saturated", (63, 32)), Field("nonfinite", (31
 # Buffer ids of CU_DATA.
 BUF_MG_A, BUF_MG_B, BUF_MG_TILE, BUF_MG_TILE_1 = 0, 1, 2, 5
 BUF_VC_L1 = 0
+BUF_FP22 = BUF_MG_TILE  # FP22 sub-tiles: added to a cluster's tile, or held as FP32 by a vector core (r2_acc_to_vc)
 
 
 def stage(

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from kohakuaccel.diagnostics import EncodingRefusal
 from kohakuaccel.machine import Machine, Unit
+from kohakutpu.isa.flit import BUF_FP22, BUF_VC_L1
 from kohakutpu.isa.rules import Rules, SourceOf, values
 from kohakutpu.isa.vector_envelope import ENV_DESC, ENV_IMEM, ENV_RUN, NODE_RECORD, encode_envelopes, envelope_text
 from kohakutpu.isa.vector_format import MODE
@@ -279,6 +280,47 @@ def _check_use(
     )
 
 
+def _check_quantised(
+    machine: Machine,
+    use: MemoryUse,
+    place: str,
+    granule: NDArray[np.int64],
+    elsewhere: NDArray[np.bool_],
+    total: NDArray[np.int64],
+    at: NDArray[np.int64],
+    rules: Rules,
+) -> None:
+    """A VDRAIN through the drain quantiser (datasheet section 10, r2_vc_quant): whole entries into a cluster's L1."""
+    words = machine.params.drain_burst
+    rules.refuse(
+        elsewhere | (use.row["buf"] > 1),
+        place,
+        "quantised entries go into a cluster's L1",
+        lambda _i: f"buffer {use.row['buf']} of ({use.row['dst_x']},{use.row['dst_y']})",
+        "0 (side A) or 1 (side B) of an MG",
+        "leave quant off, or name a cluster",
+        at,
+    )
+    rules.refuse(
+        total % words != 0,
+        place,
+        "the drain quantiser takes whole FP16 entries (F_LEN)",
+        values(total),
+        f"a multiple of {words} words",
+        "pad with zeros to whole entries",
+        at,
+    )
+    rules.refuse(
+        granule % 4 != 0,
+        place,
+        "a quantised entry begins at granule 4 * entry",
+        values(granule),
+        "a multiple of 4",
+        "use node_record(4 * entry, ..)",
+        at,
+    )
+
+
 def _check_node_record(
     machine: Machine,
     unit: Unit,
@@ -327,18 +369,22 @@ def _check_node_record(
     is_vc = np.array([u.kind == "VC" for u in machine.units])[node]
     buf, p = use.row["buf"], machine.params
     room_mg = {0: 4 * p.l1_a, 1: 4 * p.l1_b, 2: 2 * p.tiles}.get(buf, 0)
-    room_vc = p.vl1 if buf == 0 else 0
+    wide = buf == BUF_FP22 and machine.features.r2_acc_to_vc
+    room_vc = p.vl1 if buf == BUF_VC_L1 or wide else 0
     room = np.where(is_vc, room_vc, room_mg)
     rules.refuse(
         (room == 0) & (node >= 0),
         place,
         "the target does not take this buffer",
         lambda i: f"buffer {buf} of {machine.units[int(node[i])].name}",
-        "0 of a VC; 0, 1 or 2 of an MG",
+        "0 of a VC (2 with r2_acc_to_vc); 0, 1 or 2 of an MG",
         "use a buffer id of datasheet 4.2",
         at,
     )
-    end = record["granule"] + total
+    sent = total // 2 if use.row["quant"] else total
+    if use.row["quant"]:
+        _check_quantised(machine, use, place, record["granule"], is_vc | (node < 0), total, at, rules)
+    end = record["granule"] + sent
     rules.refuse(
         (end > room) & (room > 0),
         place,
@@ -348,9 +394,9 @@ def _check_node_record(
         "send fewer words",
         at,
     )
-    if buf == 2:
+    if buf == BUF_FP22:
         rules.refuse(
-            ~is_vc & ((record["granule"] | total) % 2 != 0),
+            (record["granule"] | total) % 2 != 0,
             place,
             "FP22 sub-tiles are pairs of granules",
             lambda i: f"granule {int(record['granule'][i])}, {int(total[i])} words",

@@ -174,6 +174,7 @@ _FORMATS |= {
         "VDRAIN_NODE",
         32,
         [
+            Field("quant", 26, doc="the words are FP16 entries, quantised on their way, r2_vc_quant"),
             Field("ack", 25),
             Field("ad", (23, 21)),
             Field("dst_x", (20, 17)),
@@ -181,7 +182,7 @@ _FORMATS |= {
             Field("buf", (12, 9)),
             Field("word", (8, 0), doc="first L1 word"),
         ],
-        {(31, 27): OP.VDRAIN, 26: 0, 24: 1},
+        {(31, 27): OP.VDRAIN, 24: 1},
     ),
     "VHALT": _word(OP.VHALT),
 }
@@ -218,11 +219,13 @@ def _mask(always: bool) -> Operand:
     return Operand(r"(?:\s+\?!?P\d+)?", show, read)
 
 
-def _ack_operand() -> Operand:
-    def show(row: Row) -> tuple[str, tuple[str, ...]]:
-        return " ack" if row["ack"] else "", ("ack",)
+def _flag_operand(name: str) -> Operand:
+    """A one-bit field, shown by its name where it is set."""
 
-    return Operand(r"(?:\s+ack)?", show, lambda text: {"ack": int(bool(text.strip()))})
+    def show(row: Row) -> tuple[str, tuple[str, ...]]:
+        return f" {name}" if row[name] else "", (name,)
+
+    return Operand(rf"(?:\s+{name})?", show, lambda text: {name: int(bool(text.strip()))})
 
 
 def _alu_syntax(op: OP) -> list[Syntax]:
@@ -257,7 +260,7 @@ _SYNTAX |= {
     "VLOOP": [Syntax("VLOOP S{va},{body}")],
     "VFILL": [Syntax("VFILL A{ad},{off}")],
     "VDRAIN": [Syntax("VDRAIN A{ad},{off}")],
-    "VDRAIN_NODE": [Syntax("VDRAIN A{ad},{word} -> ({dst_x},{dst_y}) buf {buf}{ack_}")],
+    "VDRAIN_NODE": [Syntax("VDRAIN A{ad},{word} -> ({dst_x},{dst_y}) buf {buf}{quant_}{ack_}")],
 }
 WORDS = InstructionSet(
     "vector",
@@ -268,7 +271,8 @@ WORDS = InstructionSet(
         **{s: _source(s) for s in "abc"},
         "mask": _mask(always=False),
         "cmask": _mask(always=True),
-        "ack_": _ack_operand(),
+        "ack_": _flag_operand("ack"),
+        "quant_": _flag_operand("quant"),
     },
 )
 IMMEDIATE_BITS = 24

@@ -145,6 +145,9 @@ class _Scan:
         first = row.get("word", row.get("off", 0))
         if mnemonic not in ("VLD", "VST") and first >= room:
             raise self.refuse(pc, "the first L1 word is outside L1", first, f"{room} words", "use words 0..L1 - 1")
+        if row.get("quant") and not self.machine.features.r2_vc_quant:
+            hint = "leave it 0, or use a machine with r2_vc_quant"
+            raise self.refuse(pc, "field quant: the machine has no r2_vc_quant", 1, 0, hint)
         self.uses.setdefault(pc, MemoryUse(pc, mnemonic, WORDS.text(self.words[pc]), row))
 
     def block(self, pc: int, end: int, in_loop: bool) -> int | None:

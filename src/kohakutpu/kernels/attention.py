@@ -273,6 +273,7 @@ def merge_heads(
     o=L.In(B, H, M, P),
     w=L.In(H, N, P),
     residual=L.In(B, M, N, optional=True),
+    bias=L.In(N, optional=True),
     y=L.Out(B, M, N),
     *,
     heads=1,
@@ -280,8 +281,8 @@ def merge_heads(
     gn=4,
     nk=2,
 ):
-    """y[b] = sum over h of o[b, h] @ w[h].T (+ residual): the projection behind attention, heads summed in one
-    accumulator.
+    """y[b] = sum over h of o[b, h] @ w[h].T (+ bias) (+ residual): the projection behind attention, heads summed in
+    one accumulator.
 
     heads is H, from the operands.
     """
@@ -290,4 +291,5 @@ def merge_heads(
         for h in range(heads):
             for k in sweep(o.chunks32(nk)):
                 acc += o[b, h, i, k] @ w[h, j, k]
-        y[b, i, j] <<= acc if residual is None else acc + residual[b, i, j]
+        value = acc if bias is None else acc + bias[j]
+        y[b, i, j] <<= value if residual is None else value + residual[b, i, j]

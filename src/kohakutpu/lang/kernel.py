@@ -96,7 +96,7 @@ class Kernel:
         tensors = [a for a in operands if hasattr(a, "storage")]
         machine = tensors[0].device.machine if tensors else default().machine
         present = [a for a in operands if a is not None]
-        return self._plan(machine, shapes, _hints(present), chosen, present)
+        return self._plan(machine, shapes, hints_of(present), chosen, present)
 
     def clear(self) -> None:
         """Forget every trace and plan."""
@@ -206,7 +206,7 @@ class Kernel:
                 chosen.setdefault(name, value)
         trace = self._trace(absent, chosen)
         schedule = build_schedule(trace, machine, bind(trace, present), hints)
-        found = Plan(machine, schedule, _operand_notes(arguments, schedule.buffers))
+        found = Plan(machine, schedule, _operand_notes(arguments, schedule.buffers), trace)
         self._plans[key] = found
         if len(self._plans) > PLANS_KEPT:
             self._plans.popitem(last=False)
@@ -216,7 +216,6 @@ class Kernel:
 
     def __call__(self, *arguments: Any, **knobs: object) -> Any:
         """Run on the device of the arguments: solve dims, compile (cached), pack operands, allocate, dispatch."""
-        from kohakutpu.storage import allocate
         from kohakutpu.tensor import Tensor, as_tensor
 
         operands, chosen = self._operands(arguments, knobs)
@@ -240,28 +239,36 @@ class Kernel:
         for t in tensors:
             t.storage.settle()
         shapes = [None if t is None else t.shape for t in given]
-        plan = self._plan(device.machine, shapes, _hints(tensors), chosen)
-        held: dict[int, Any] = {}
-        for number, spec in enumerate(plan.buffers):
-            if spec.role == "in":
-                source = tensors[spec.port]
-                if spec.transposed:
-                    source = source.transpose(*range(source.ndim - 2), source.ndim - 1, source.ndim - 2)
-                held[number] = source.buffer(plan.layout(number))
-            elif spec.role == "table":
-                held[number] = _table(plan, number, device).buffer(plan.layout(number))
-            elif spec.role == "out":
-                held[number] = allocate(device, spec.layout.nbytes)
-        workspace = allocate(device, plan.workspace.nbytes) if plan.workspace.nbytes else None
-        addresses = {n: b.address for n, b in held.items()}
-        device.run(plan.image(plan.addresses(addresses, workspace.address if workspace else 0)))
-        device.counters.device_relayouts += plan.relayouts
-        dtype = np.result_type(*(t.dtype for t in tensors))
-        results = [
-            Tensor.on_device(device, spec.shape, dtype, plan.layout(number), held[number])
-            for number, spec in plan.schedule.outputs()
-        ]
+        plan = self._plan(device.machine, shapes, hints_of(tensors), chosen)
+        results = launch(plan, tensors, device)
         return results[0] if len(results) == 1 else tuple(results)
+
+
+def launch(plan: Plan, tensors: Sequence[Tensor], device: Device) -> list[Tensor]:
+    """Run a plan: bring its inputs (one tensor per In port) into the orders it reads, allocate, dispatch."""
+    from kohakutpu.storage import allocate
+    from kohakutpu.tensor import Tensor
+
+    held: dict[int, Any] = {}
+    for number, spec in enumerate(plan.buffers):
+        if spec.role == "in":
+            source = tensors[spec.port]
+            if spec.transposed:
+                source = source.transpose(*range(source.ndim - 2), source.ndim - 1, source.ndim - 2)
+            held[number] = source.buffer(plan.layout(number))
+        elif spec.role == "table":
+            held[number] = _table(plan, number, device).buffer(plan.layout(number))
+        elif spec.role == "out":
+            held[number] = allocate(device, spec.layout.nbytes)
+    workspace = allocate(device, plan.workspace.nbytes) if plan.workspace.nbytes else None
+    addresses = {n: b.address for n, b in held.items()}
+    device.run(plan.image(plan.addresses(addresses, workspace.address if workspace else 0)))
+    device.counters.device_relayouts += plan.relayouts
+    dtype = np.result_type(*(t.dtype for t in tensors)) if tensors else np.dtype(np.float16)
+    return [
+        Tensor.on_device(device, spec.shape, dtype, plan.layout(number), held[number])
+        for number, spec in plan.schedule.outputs()
+    ]
 
 
 def _table(plan: Plan, number: int, device: Device) -> Tensor:
@@ -324,7 +331,7 @@ def _knob_key(value: object) -> object:
     return (type(value).__name__, repr(value) if isinstance(value, float) else value)
 
 
-def _hints(arguments: Sequence[object]) -> tuple[Hint | None, ...]:
+def hints_of(arguments: Sequence[object]) -> tuple[Hint | None, ...]:
     """Per argument, a byte order its value has on the device, and whether it exists in that order only: a value
     that only a kernel wrote is moved on the device rather than through the host."""
     from kohakutpu.layouts import Streamable

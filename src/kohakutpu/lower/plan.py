@@ -7,16 +7,17 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence
-from dataclasses import astuple
+from dataclasses import astuple, replace
 from functools import cached_property
 from typing import Any, Protocol, runtime_checkable
-from weakref import WeakKeyDictionary
+from weakref import WeakKeyDictionary, ref
 
 import numpy as np
 from numpy.typing import NDArray
 
 from kohakuaccel.diagnostics import OutOfMemory, SourceLine
 from kohakuaccel.image import Image
+from kohakuaccel.lang.trace import Trace
 from kohakuaccel.machine import Machine
 from kohakuaccel.program import Program, UnitProgram
 from kohakuaccel.schedule import Array, BufferSpec, Schedule
@@ -25,7 +26,9 @@ from kohakutpu.lower.lifetimes import Workspace, place
 from kohakutpu.lower.relayout import RelayoutBand
 from kohakutpu.lower.row_moves import MoveBand
 
-IMAGES_KEPT = 8  # address assignments remembered per plan
+IMAGES_KEPT = 8  # address assignments remembered per plan at least, and as many as fit IMAGES_BYTES:
+IMAGES_BYTES = 16 << 20  # the layers of a model run one plan at as many addresses, pass after pass
+EXCERPT = 12  # instructions of a unit and stage that a program's excerpt shows
 
 
 @runtime_checkable
@@ -43,12 +46,16 @@ def _only_moves(band: object) -> bool:
 
 
 class Plan:
-    """One kernel for one machine and one set of shapes. `notes` are facts for the reader (relayouts, choices)."""
+    """One kernel for one machine and one set of shapes. `notes` are facts for the reader (relayouts, choices); `trace`
+    is what it was made from."""
 
-    def __init__(self, machine: Machine, schedule: Schedule, notes: Sequence[str] = ()) -> None:
+    def __init__(
+        self, machine: Machine, schedule: Schedule, notes: Sequence[str] = (), trace: Trace | None = None
+    ) -> None:
         self.machine = machine
         self.schedule = schedule
         self.notes = tuple(notes)
+        self.trace = trace
         self._check_footprint()
         self.tables: WeakKeyDictionary[Any, dict[int, Any]] = WeakKeyDictionary()
         """Per device, the tensors that hold this plan's tables there (kept by whoever runs the plan)."""
@@ -99,13 +106,20 @@ class Plan:
         return Program(self.schedule.kernel, self.machine.name, tuple(stages), tuple(sources))
 
     def image(self, addresses: Sequence[int]) -> Image:
-        """L0: the program linked for buffers at these device addresses (remembered for the latest few)."""
+        """L0: the program linked for buffers at these device addresses (remembered for the latest)."""
         key = tuple(addresses)
         found = self._images.get(key)
         if found is None:
-            found = self.program.link(key)
+            plan = ref(self)  # an image does not keep its plan alive
+
+            def levels() -> Mapping[str, str]:
+                made = plan()
+                return {} if made is None else made.levels()
+
+            found = replace(self.program.link(key), levels=levels)
             self._images[key] = found
-            if len(self._images) > IMAGES_KEPT:
+            size = sum(one.payloads.nbytes for stage in found.stages for one in stage)
+            if len(self._images) > max(IMAGES_KEPT, IMAGES_BYTES // max(size, 1)):
                 self._images.popitem(last=False)
         else:
             self._images.move_to_end(key)
@@ -160,6 +174,11 @@ class Plan:
             for stage in self.program.stages
         )
         return Program(self.program.kernel, self.machine.name, stages, self.program.sources).pretty(limit)
+
+    def levels(self) -> Mapping[str, str]:
+        """The levels above the image as text, highest first: the first instructions of each unit stand for the rest."""
+        trace = {} if self.trace is None else {"trace": self.trace.pretty()}
+        return {**trace, "schedule": self.pretty(), "program": self.disassemble(EXCERPT)}
 
     # running, level by level
 

@@ -351,7 +351,7 @@ class RowStage:
 
     def _window(self, tensor: Tensor, port: Port, first: int, end: int) -> int:
         """Some columns of all rows of a tensor as rows of their own."""
-        key = first, end, port.turned
+        key = first, end, port.turned, tensor.shape
         if key not in tensor.windows:
             shape = shape_of(tensor, port)
             count = int(np.prod(shape[:-1], dtype=np.int64))

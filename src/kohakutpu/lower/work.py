@@ -30,6 +30,10 @@ Env = Mapping[Index | Dim, int]
 """Numbers of the loops around a stage, and of all dims."""
 
 
+Form = tuple[Layout, "tuple[int, ...] | None"]
+Window = tuple[int, int, bool, "tuple[int, ...]"]
+
+
 @dataclass(slots=True)
 class Tensor:
     """A port, temporary or table with its concrete shape. home: the buffer that a stage wrote (temporaries, outputs);
@@ -40,14 +44,23 @@ class Tensor:
     lead: tuple[int, ...]
     home: int = -1
     matrices: int = 1
-    copies: dict[tuple[Layout, bool], int] = field(default_factory=dict[tuple[Layout, bool], int])
-    windows: dict[tuple[int, int, bool], int] = field(default_factory=dict[tuple[int, int, bool], int])
+    copies: dict[Form, int] = field(default_factory=dict[Form, int])
+    windows: dict[Window, int] = field(default_factory=dict[Window, int])
     """Columns (first, end) of all rows (of the transpose) in buffers of their own."""
 
     @property
     def size(self) -> int:
         """Elements."""
         return math.prod(self.shape)
+
+    def form(self, layout: Layout, transpose: bool) -> Form:
+        """What tells copies apart: a byte order, and which matrices were turned."""
+        return canonical(layout), self.shape if transpose else None
+
+    def shaped(self, shape: tuple[int, ...]) -> Tensor:
+        """The same contents and copies under another shape."""
+        matrices = math.prod(shape[:-2]) if len(shape) > 2 else 1
+        return Tensor(self.port, shape, (), self.home, matrices, self.copies, self.windows)
 
 
 class Work:
@@ -86,7 +99,11 @@ class Work:
 
     def tensor(self, port: Port, source: SourceLine) -> Tensor:
         """The tensor behind a handle; a handle of another kernel is refused."""
-        found = self._by_port.get(id(port if port.turned_from is None else port.turned_from))
+        own = port if port.turned_from is None else port.turned_from
+        base = own if own.same_as is None else own.same_as
+        found = self._by_port.get(id(base))
+        if found is not None and base is not own:
+            return found.shaped(tuple(self.extent(a) for a in own.axes))
         if found is None:
             raise Refusal(
                 "a port belongs to one kernel", where=str(port), hint="use this kernel's own ports", source=source
@@ -128,7 +145,7 @@ class Work:
         """The buffer that holds a tensor in a byte order (or its transpose in one): an input's own image, what a stage
         wrote, or a relayout of either."""
         port = tensor.port
-        key = (canonical(layout), transpose)
+        key = tensor.form(layout, transpose)
         if port.direction == "in":
             if key not in tensor.copies and self.device_only(tensor):
                 moved = self._from_device(tensor, layout, transpose, source)
@@ -175,7 +192,7 @@ class Work:
             return None
         if self._steps(tensor, held, layout, transpose) is None:
             return None
-        key = (canonical(held), False)
+        key = tensor.form(held, False)
         if key not in tensor.copies:
             tensor.copies[key] = self._add(
                 tensor.port.name, "in", tensor.shape, held, self._input_number[id(tensor.port)]
@@ -230,7 +247,7 @@ class Work:
         if not isinstance(home, Layout) or (canonical(home) == canonical(layout) and not transpose):
             return False
         steps = self._steps(tensor, home, layout, transpose)
-        if steps is None or (canonical(layout), transpose) in tensor.copies:
+        if steps is None or tensor.form(layout, transpose) in tensor.copies:
             return False
         buffer = tensor.home
         if tensor.port.direction == "in":

@@ -6,7 +6,6 @@ It decides which launches belong to the timeline and adds the host's data transf
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 from typing import TYPE_CHECKING, TypeVar
 
 from kohakuaccel.image import Image
@@ -25,22 +24,30 @@ def timed(device: Device, call: Callable[[], R], name: str) -> tuple[R, Timeline
 
     A launch starts when the one before it is over; the host's time between launches is not in `cycles`. What the
     host moved in and out as data is in `host` by its bytes alone (datasheet 8.1), without a cost per transaction.
-    Launches that differ in nothing but addresses (the layers of a model) are timed once.
+    Launches that differ in nothing but addresses (the layers of a model) are timed once, and have one name: the
+    kernel's, numbered where a kernel became several images.
     """
     launches: list[Timeline] = []
     known: dict[bytes, Timeline] = {}
+    names: set[str] = set()
+    before = device.on_run
 
     def note(image: Image, kernels: dict[str, list[int]]) -> None:
         key = signature(image, kernels)
         found = known.get(key)
         if found is None:
             found = time_image(device.machine, image, kernel_cycles=kernels, loader=device.loader)
+            found.name = _unused(image.name or "image", names)
+            levels = {} if image.levels is None else image.levels()
+            found.texts.update({f"{found.name}/{level}": text for level, text in levels.items()})
             known[key] = found
-        launches.append(replace(found, name=image.name))
+        launches.append(found)
+        if before is not None:
+            before(image, kernels)
 
     counters = device.counters
     moved = counters.bytes_to_device, counters.bytes_from_device
-    before, device.on_run = device.on_run, note
+    device.on_run = note
     try:
         result = call()
     finally:
@@ -59,3 +66,13 @@ def timed(device: Device, call: Callable[[], R], name: str) -> tuple[R, Timeline
             whole.host[purpose] = -(-(now - then) // machine.timing.host_bytes)
     whole.counters["launches"] = len(launches)
     return result, whole
+
+
+def _unused(name: str, names: set[str]) -> str:
+    """`name`, or the first of "name (2)", "name (3)" ... that is not in `names`; it is added there."""
+    found, number = name, 1
+    while found in names:
+        number += 1
+        found = f"{name} ({number})"
+    names.add(found)
+    return found

@@ -118,7 +118,7 @@ class Control(NamedTuple):
 def buffers_of(machine: Machine, kind: str) -> tuple[int, ...]:
     """Buffer ids that a kind of unit takes CU_DATA into (datasheet 4.2, 10)."""
     if kind == "VC":
-        return (flit.BUF_VC_L1,)
+        return (flit.BUF_VC_L1, flit.BUF_FP22) if machine.features.r2_acc_to_vc else (flit.BUF_VC_L1,)
     tiles = (flit.BUF_MG_TILE, flit.BUF_MG_TILE_1)[: capacity(machine).accumulators]
     return (flit.BUF_MG_A, flit.BUF_MG_B, *tiles)
 

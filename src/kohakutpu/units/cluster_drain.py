@@ -43,6 +43,7 @@ from kohakutpu.units.cluster_fields import (
     tile_of,
 )
 from kohakutpu.units.cluster_state import (
+    ACC_TO_VC,
     ACCUMULATORS,
     LIVE,
     LIVE_TILE,
@@ -109,13 +110,14 @@ def _node_target(
             return -1
         mesh, y, x = row[C_DMESH], fin >> 4, fin & 15
     kind = node[mesh << 8 | y << 4 | x]
-    wide = kind == NODE_MG and (buf == BUF_TILE or (buf == BUF_TILE_1 and config[ACCUMULATORS] == 2))
-    # What a sweep hands out is FP16, which no cluster buffer takes.
+    to_tile = buf == BUF_TILE or (buf == BUF_TILE_1 and config[ACCUMULATORS] == 2)
+    wide = (kind == NODE_MG and to_tile) or (kind == NODE_VC and buf == BUF_TILE and config[ACC_TO_VC] == 1)
+    # What a sweep hands out is FP16, which no FP22 buffer takes.
     if not ((kind == NODE_VC and buf == VC_L1) or (wide and not row[C_FUSE])):
         fail(note, E_NODE, mesh << 8 | y << 4 | x, buf, 0)
         return -1
     granules = 2 * n if wide else n
-    capacity = 2 * config[TILES] if wide else config[VL1]
+    capacity = 2 * config[TILES] if kind == NODE_MG else config[VL1]
     if (addr >> 5) + granules > capacity:
         fail(note, E_L1_RANGE, addr >> 5, granules, capacity)
         return -1
@@ -171,7 +173,7 @@ def _send(
     """Move the sub-tiles of a checked DRAIN to memory (kind 0) or the outbox; returns the words sent."""
     n, data, at = row[C_N], out.data, out.used[1]
     tile = tile_of(cl, u, row[C_TSEL])
-    if kind == NODE_MG:
+    if kind and row[C_DBUF] != VC_L1:
         for t in range(n):
             pack_fp22(tile, 16 * t, data, at + 2 * t)
         return 2 * n

@@ -120,6 +120,7 @@ CONFIG = (
     "accumulators",
     "multicast",
     "descriptors",
+    "acc_to_vc",
 )
 (
     T_L,
@@ -149,6 +150,7 @@ CONFIG = (
     ACCUMULATORS,
     MULTICAST,
     DESCRIPTOR_FILL,
+    ACC_TO_VC,
 ) = range(len(CONFIG))
 
 # Columns of Clusters.share: a shared FILL this cluster has reached (datasheet 10).
@@ -244,6 +246,7 @@ def make_config(machine: Machine) -> NDArray[np.int64]:
         "accumulators": capacity(machine).accumulators,
         "multicast": int(machine.features.r2_multicast),
         "descriptors": int(machine.features.r2_desc_fill),
+        "acc_to_vc": int(machine.features.r2_acc_to_vc),
     }
     for name in ("reuse_min", "l1_a", "l1_b", "tiles", "vl1"):
         named[name] = machine.params[name]

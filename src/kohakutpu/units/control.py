@@ -206,6 +206,7 @@ def advance(ctl: Any, cl: Any, vc: Any, mem: Any, out: Any, policy: int, stop_on
                     ctl.counts[u, C_BUSY] = vc.busy[i]
                     ctl.counts[u, C_LOW] = vc.kernel[i]
                     ctl.counts[u, C_SATURATED] = vc.saturated[i]
+                    ctl.counts[u, C_NONFINITE] = vc.nonfinite[i]
                     if 0 < ctl.log[0] < ctl.log.shape[0] and row[0] == vector.ENV_RUN:
                         ctl.log[ctl.log[0]] = u << LOG_SHIFT | vc.kernel[i]
                         ctl.log[0] += 1

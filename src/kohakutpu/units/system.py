@@ -27,11 +27,12 @@ from kohakutpu.units import agent_state as a
 from kohakutpu.units import errors
 from kohakutpu.units.state import NOTE_WORDS, PAGE, WORD, make_memory, make_outbox
 from kohakutpu.units.system_report import Party, Report
+from kohakutpu.units.vector_state import COUNT_NONFINITE
 
 Bytes = NDArray[np.uint8]
 Runs = tuple[int, int, int]
 
-NOT_MODELLED = ("mover", "r2_vc_quant", "r2_acc_to_vc")
+NOT_MODELLED = ("mover",)
 
 _AGENT_END = reg.AGENT_BASE + reg.WINDOW
 _MESH_SPAN = 1 << reg.MESH_SHIFT
@@ -113,6 +114,7 @@ class System:
         if policy not in ("raise", "count"):
             raise Refusal("the non-finite policy is 'raise' or 'count'", got=policy)
         self._policy = int(policy == "count")
+        self.vectors.option[COUNT_NONFINITE] = self._policy
 
     @property
     def faults(self) -> str:
@@ -381,7 +383,7 @@ class System:
         reset_clusters(self.clusters)
         fresh = make_vectors(self.machine)
         for name, array, value in zip(fresh._fields, self.vectors, fresh, strict=True):
-            if name not in ("retired", "busy", "kernel", "saturated"):
+            if name not in ("retired", "busy", "kernel", "saturated", "nonfinite", "option"):
                 array[...] = value
 
     def _write_all(self, offset: int, value: int, times: int = 1) -> None:

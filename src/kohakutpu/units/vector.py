@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numba import int64, uint64
 
-from kohakuaccel.jit import separate
+from kohakuaccel.jit import leaf, separate
+from kohakutpu.isa.flit import BUF_FP22
 from kohakutpu.units import vector_codes as codes
 from kohakutpu.units.state import E_NODE, FAULTED, RAISED, RETIRED, Memory, Outbox
 from kohakutpu.units.vector_decode import decode
@@ -25,6 +26,7 @@ from kohakutpu.units.vector_state import (
     IMEM,
     L1,
     STRIDE,
+    WIDE_INBOX,
     WRITTEN,
     Vectors,
     make_vectors,
@@ -87,17 +89,44 @@ def vector_step(
     return status
 
 
+@leaf
+def widen(data: NDArray[np.uint64], row: int, single: NDArray[np.uint32], at: int) -> None:
+    """The FP22 sub-tile of granules data[row:row+2] (5.4) as 16 binary32 at single[at:], exactly (section 10)."""
+    for e in range(16):
+        word, shift = (22 * e) // 64, (22 * e) % 64
+        code = data[row + word // 4, word % 4] >> np.uint64(shift)
+        if shift > 42:
+            word += 1
+            code |= data[row + word // 4, word % 4] << np.uint64(64 - shift)
+        exponent = (code >> np.uint64(14)) & np.uint64(0x7F)
+        value = np.uint64(0)
+        if exponent != 0:
+            sign = (code >> np.uint64(21)) & np.uint64(1)
+            mantissa = code & np.uint64(0x3FFF)
+            value = sign << np.uint64(31) | (exponent + np.uint64(64)) << np.uint64(23) | mantissa << np.uint64(9)
+        single[at + e] = np.uint32(value)
+
+
 @separate(int64(STATE[0], int64, int64, int64, uint64[:, ::1], int64), python=True)
 def vector_receive(vc: Vectors, u: int, buf: int, offset: int, data: NDArray[np.uint64], n: int) -> int:
     """Accept a CU_DATA burst of n granules, uint64[n, 4], into L1 words offset.. of core u (4.2).
 
-    Returns 0, or E_NODE for a buffer a vector core does not have. A burst that leaves L1 is dropped whole and
-    becomes the fault F_CUDATA at the core's next instruction; it is still 0 here, and acknowledged if asked.
+    Buffer 0 takes words as they are. Buffer 2 (r2_acc_to_vc) takes FP22 sub-tiles and holds them as FP32, two words
+    each. Returns 0, or E_NODE for a buffer a vector core does not have. A burst that leaves L1, or that does not hold
+    whole sub-tiles, is dropped whole and becomes the fault F_CUDATA at the core's next instruction; it is still 0
+    here, and acknowledged if asked.
     """
-    if buf != 0:
+    wide = buf == BUF_FP22 and vc.option[WIDE_INBOX] != 0
+    if buf != 0 and not wide:
         return E_NODE
-    if offset < 0 or offset + n > L1:
+    if offset < 0 or offset + n > L1 or (wide and (offset % 2 != 0 or n % 2 != 0)):
         vc.core[u, BAD_BURST] = 1
+        return 0
+    if wide:
+        for i in range(0, n, 2):
+            widen(data, i, vc.single, 8 * (u * L1 + offset + i))
+            vc.filled[u * L1 + offset + i] = WRITTEN
+            vc.filled[u * L1 + offset + i + 1] = WRITTEN
         return 0
     for i in range(n):
         for q in range(4):

@@ -21,8 +21,8 @@ if TYPE_CHECKING:
 
 # Columns that hold a field as it stands; two instructions share one where the field has one meaning.
 FIELDS = ("op", "sa", "sb", "sc", "vd", "va", "vb", "vc", "pr", "pm", "dtype", "ad", "off", "kind", "body", "mode",
-          "ack", "dst_x", "dst_y", "buf", "word", "node")  # fmt: skip
-(OP, SA, SB, SC, VD, VA, VB, VC, PR, PM, DTYPE, AD, OFF, KIND, BODY, MODE, ACK, DST_X, DST_Y, BUF, L1_WORD,
+          "ack", "dst_x", "dst_y", "buf", "word", "quant", "node")  # fmt: skip
+(OP, SA, SB, SC, VD, VA, VB, VC, PR, PM, DTYPE, AD, OFF, KIND, BODY, MODE, ACK, DST_X, DST_Y, BUF, L1_WORD, QUANT,
  NODE) = range(len(FIELDS))  # fmt: skip
 # Columns worked out from them, for ALU words: the row a source reads, relative to its core's rows (CHAINED for
 # the previous stage; K0 where the operation does not read the source), and the fault of the word's selectors.

@@ -43,6 +43,7 @@ from kohakutpu.units.vector_memory import (
     walk,
     walk_length,
 )
+from kohakutpu.units.vector_quant import ENTRY_WORDS, quantise_burst
 from kohakutpu.units.vector_reduce import reduce_row
 from kohakutpu.units.vector_rows import (
     clean_row,
@@ -61,6 +62,7 @@ from kohakutpu.units.vector_state import (
     C_BAR,
     C_DEPENDENCE,
     C_DRAIN,
+    C_DRAIN_ENTRY,
     C_DRAIN_WORD,
     C_EMPTY,
     C_FETCH,
@@ -78,13 +80,16 @@ from kohakutpu.units.vector_state import (
     C_VRED_TAIL,
     C_VST16,
     C_VST32,
+    COUNT_NONFINITE,
     DESCRIPTORS,
     FIRST_WORD,
     IMEM,
+    L1,
     LANES,
     MESH,
     MODE,
     ONE_WAY,
+    QUANTISER,
     REGS,
     ROW_CLEAN,
     ROW_K,
@@ -244,6 +249,10 @@ def run(vc: Vectors, mem: Memory, out: Outbox, u: int, start: int, note: NDArray
                 fault = codes.F_LEN
                 break
             to_node = op == codes.VDRAIN and imem[at, d.NODE] == 1
+            packs = to_node and imem[at, d.QUANT] == 1 and imem[at, d.BUF] <= 1 and vc.option[QUANTISER] == 1
+            if packs and count % ENTRY_WORDS != 0:
+                fault = codes.F_LEN
+                break
             if not to_node:
                 walk(descriptor, ad, 0, count, steps)
             if op == codes.VFILL:
@@ -264,7 +273,19 @@ def run(vc: Vectors, mem: Memory, out: Outbox, u: int, start: int, note: NDArray
                     wide, filled, out.head, out.data, out.used, mesh, u, descriptor[ad, BASE], count,
                     imem[at], note,
                 )  # fmt: skip
-                t += cost[C_DRAIN] + cost[C_DRAIN_WORD] * count
+                t += cost[C_DRAIN]
+                if packs and error == 0:
+                    found = quantise_burst(
+                        half, u * L1 + imem[at, d.L1_WORD], count // ENTRY_WORDS, imem[at, d.BUF], vc.lanes, vc.scales,
+                        vc.image, vc.octets, out.head, out.data, out.used,
+                    )  # fmt: skip
+                    vc.nonfinite[u] += found
+                    t += cost[C_DRAIN_ENTRY] * (count // ENTRY_WORDS)
+                    if found > 0 and vc.option[COUNT_NONFINITE] == 0:
+                        fault = codes.F_NONFIN
+                        break
+                elif error == 0:
+                    t += cost[C_DRAIN_WORD] * count
             else:
                 error = drain(
                     wide, filled, dram, written, mem.base[mesh], mem.size[mesh], mesh, u, steps,

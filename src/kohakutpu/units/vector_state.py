@@ -42,15 +42,18 @@ NEVER, WRITTEN, PENDING = 0, 1, 2
 # Columns of `descriptor`: base, four strides, four bounds (0 already read as 1).
 BASE, STRIDE, BOUND = 0, 1, 5
 
+# Entries of `option`: what revision 2 adds (1 where the machine has it), and the policy for non-finite operands.
+QUANTISER, WIDE_INBOX, COUNT_NONFINITE = range(3)
+
 COSTS = (
     "alu_extra", "chain_stage", "dependence", "vld_fp16", "vld_fp32", "vst_fp16", "vst_fp32", "vmove",
     "mem_extra", "empty_pipeline", "vred", "vred_setmode", "vset", "vseti", "vbar", "vhalt", "vfill_base",
-    "vfill_word", "vdrain_base", "vdrain_word", "run_fetch", "vc_slot",
+    "vfill_word", "vdrain_base", "vdrain_word", "vdrain_entry", "run_fetch", "vc_slot",
 )  # fmt: skip
 """Columns of `cost`: timings of the machine description (datasheet 8.3), by their names there."""
 
 (C_ALU, C_STAGE, C_DEPENDENCE, C_VLD16, C_VLD32, C_VST16, C_VST32, C_MOVE, C_MEM, C_EMPTY, C_VRED, C_VRED_TAIL,
- C_SET, C_SETI, C_BAR, C_HALT, C_FILL, C_FILL_WORD, C_DRAIN, C_DRAIN_WORD, C_FETCH,
+ C_SET, C_SETI, C_BAR, C_HALT, C_FILL, C_FILL_WORD, C_DRAIN, C_DRAIN_WORD, C_DRAIN_ENTRY, C_FETCH,
  C_SLOT) = range(len(COSTS))  # fmt: skip
 
 
@@ -76,6 +79,7 @@ class Vectors(NamedTuple):
     core: NDArray[np.int64]  # [U, 3] VL, mode, a bad burst to report
     place: NDArray[np.int64]  # [U, 4]
     cost: NDArray[np.int64]  # [len(COSTS)]
+    option: NDArray[np.int64]  # [3] QUANTISER, WIDE_INBOX, COUNT_NONFINITE
     wrote: NDArray[np.int64]  # [U, 20] last beat that wrote each V and P register, within the current RUN
     walk: NDArray[np.int64]  # [U, 256] scratch: addresses of a descriptor walk
     passing: NDArray[np.uint16]  # [U, 128] scratch: binary16 codes of VCVT
@@ -83,6 +87,11 @@ class Vectors(NamedTuple):
     busy: NDArray[np.int64]  # [U] busy cycles
     kernel: NDArray[np.int64]  # [U] cycles of the last RUN, its result word
     saturated: NDArray[np.int64]  # [U] sat_store (2.8)
+    nonfinite: NDArray[np.int64]  # [U] non-finite operands of the drain quantiser
+    lanes: NDArray[np.int8]  # [4, 32] scratch: the quantised lanes of an entry; their scales; the entry's image
+    scales: NDArray[np.uint8]  # [4]
+    image: NDArray[np.int8]  # [128]
+    octets: NDArray[np.uint64]  # [16] the same memory
 
 
 def _answers(machine: Machine, unit: Unit) -> tuple[int, int, int]:
@@ -112,6 +121,7 @@ def reset_vectors(n: int) -> Vectors:
     descriptor[:, BOUND:] = 1
     core = np.zeros((n, 3), np.int64)
     core[:, VL] = VLMAX
+    image = np.zeros(128, np.int8)
 
     def counter() -> NDArray[np.int64]:
         return np.zeros(n, np.int64)
@@ -133,6 +143,7 @@ def reset_vectors(n: int) -> Vectors:
         core=core,
         place=np.zeros((n, 4), np.int64),
         cost=np.zeros(len(COSTS), np.int64),
+        option=np.zeros(3, np.int64),
         wrote=np.zeros((n, REGS + 4), np.int64),
         walk=np.zeros((n, WALK), np.int64),
         passing=np.zeros((n, VLMAX), np.uint16),
@@ -140,6 +151,11 @@ def reset_vectors(n: int) -> Vectors:
         busy=counter(),
         kernel=counter(),
         saturated=counter(),
+        nonfinite=counter(),
+        lanes=np.zeros((4, 32), np.int8),
+        scales=np.zeros(4, np.uint8),
+        image=image,
+        octets=image.view(np.uint64),
     )
 
 
@@ -160,4 +176,5 @@ def make_vectors(machine: Machine) -> Vectors:
     for u, unit in enumerate(units):
         vectors.place[u] = unit.mesh, *_answers(machine, unit)
     vectors.cost[:] = [machine.timing[name] for name in COSTS]
+    vectors.option[:] = machine.features.r2_vc_quant, machine.features.r2_acc_to_vc, 0
     return vectors

@@ -30,11 +30,11 @@ class Builder:
         """A value given to every run."""
         if name in self._values:
             raise Refusal("every input has a name of its own", where="graph.build", got=name)
-        return self._keep(Input(name, tuple(shape), dtype))
+        return self.keep(Input(name, tuple(shape), dtype))
 
     def constant(self, values: ArrayLike, dtype: DType, name: str = "c") -> Tensor:
         """A value known now."""
-        return self._keep(Constant.of(self._fresh(name), values, dtype))
+        return self.keep(Constant.of(self.fresh(name), values, dtype))
 
     def statement(
         self,
@@ -46,7 +46,12 @@ class Builder:
     ) -> Tensor:
         """A value computed by one statement: the general form that every function of this package ends in."""
         fold = Reduction(reduce[0], tuple(reduce[1])) if reduce else None
-        return self._keep(Statement(self._fresh(name), dtype, tuple(ranges), body, fold))
+        return self.keep(Statement(self.fresh(name), dtype, tuple(ranges), body, fold))
+
+    @property
+    def values(self) -> dict[str, Value]:
+        """What was built so far, by name."""
+        return dict(self._values)
 
     def graph(self, *outputs: Tensor, **named: Tensor) -> Graph:
         """The verified graph of what was built; outputs are labelled by keyword, or by their value's name."""
@@ -60,14 +65,16 @@ class Builder:
         if tensor.builder is not self:
             raise Refusal("values of one graph are combined", where="graph.build", got=f"{tensor.name} of another one")
 
-    def _fresh(self, stem: str) -> str:
+    def fresh(self, stem: str) -> str:
+        """A name no value has yet."""
         name, n = stem, 0
         while name in self._values:
             n += 1
             name = f"{stem}_{n}"
         return name
 
-    def _keep(self, value: Value) -> Tensor:
+    def keep(self, value: Value) -> Tensor:
+        """A value made elsewhere, under its own name, which `fresh` gave."""
         self._values[value.name] = value
         return Tensor(self, value.name, value.shape, value.dtype)
 

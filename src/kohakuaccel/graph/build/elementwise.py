@@ -40,6 +40,47 @@ def equal(a: Operand, b: Operand) -> Tensor:
     return binary("equal", a, b)
 
 
+def not_equal(a: Operand, b: Operand) -> Tensor:
+    """~(a == b)."""
+    return pointwise(lambda p, q: op("not", op("equal", p, q)), a, b, dtype=BOOL, name="t_not_equal")
+
+
+def greater(a: Operand, b: Operand) -> Tensor:
+    """a > b."""
+    return binary("less", b, a)
+
+
+def less_equal(a: Operand, b: Operand) -> Tensor:
+    """a <= b; False beside a NaN."""
+    return pointwise(lambda p, q: op("or", op("less", p, q), op("equal", p, q)), a, b, dtype=BOOL, name="t_less_equal")
+
+
+def greater_equal(a: Operand, b: Operand) -> Tensor:
+    """a >= b; False beside a NaN."""
+    return less_equal(b, a)
+
+
+def logical_and(a: Tensor, b: Tensor) -> Tensor:
+    """Both (BOOL), or the bits of both (integers)."""
+    return binary("and", a, b)
+
+
+def logical_or(a: Tensor, b: Tensor) -> Tensor:
+    """Either (BOOL), or the bits of either (integers)."""
+    return binary("or", a, b)
+
+
+def isnan(x: Tensor) -> Tensor:
+    """Whether an element is no number."""
+    return pointwise(lambda a: op("not", op("equal", a, a)), x, dtype=BOOL, name="isnan")
+
+
+def clamp(x: Tensor, low: Operand | None = None, high: Operand | None = None) -> Tensor:
+    """Between low and high, where they are given; a NaN stays, and high wins over low."""
+    x = x if low is None else maximum(x, low)
+    return x if high is None else minimum(x, high)
+
+
 def maximum(a: Operand, b: Operand) -> Tensor:
     """The greater; a NaN wins."""
     return binary("max", a, b)
@@ -101,14 +142,108 @@ def tanh(x: Tensor) -> Tensor:
     return pointwise(_tanh, x, name="tanh")
 
 
-def gelu(x: Tensor) -> Tensor:
-    """The tanh form: x / 2 * (1 + tanh(sqrt(2 / pi) * (x + 0.044715 x^3)))."""
+def gelu(x: Tensor, exact: bool = False) -> Tensor:
+    """x / 2 * (1 + tanh(sqrt(2 / pi) * (x + 0.044715 x^3))); exact: x / 2 * (1 + erf(x / sqrt(2))), see `erf`."""
 
     def body(a: Expr) -> Expr:
         cubic = op("fma", op("mul", a, op("mul", a, a)), 0.044715, a)
-        return op("mul", op("mul", a, 0.5), op("add", _tanh(op("mul", cubic, math.sqrt(2 / math.pi))), 1.0))
+        bent = _erf(op("mul", a, math.sqrt(0.5))) if exact else _tanh(op("mul", cubic, math.sqrt(2 / math.pi)))
+        return op("mul", op("mul", a, 0.5), op("add", bent, 1.0))
 
     return pointwise(body, x, name="gelu")
+
+
+def erf(x: Tensor) -> Tensor:
+    """The error function, within 1.5e-7 (Abramowitz and Stegun 7.1.26): below what FP16 and E8M15 can tell."""
+    return pointwise(_erf, x, name="erf")
+
+
+def cos(x: Tensor) -> Tensor:
+    """Cosine of radians: sin(x + pi / 2)."""
+    return pointwise(lambda a: op("sin", op("add", a, math.pi / 2)), x, name="cos")
+
+
+def ceil(x: Tensor) -> Tensor:
+    """The smallest whole number not below x."""
+    return pointwise(lambda a: op("neg", op("floor", op("neg", a))), x, name="ceil")
+
+
+def trunc(x: Tensor) -> Tensor:
+    """The whole number next to x on the side of zero."""
+    return pointwise(
+        lambda a: op("where", op("less", a, 0.0), op("neg", op("floor", op("neg", a))), op("floor", a)), x, name="trunc"
+    )
+
+
+def round_(x: Tensor) -> Tensor:
+    """The nearest whole number, ties to even."""
+
+    def body(a: Expr) -> Expr:
+        low = op("floor", a)
+        rest = op("sub", a, low)
+        even = op("mul", op("floor", op("fma", a, 0.5, 0.25)), 2.0)
+        near = op("where", op("less", rest, 0.5), low, op("add", low, 1.0))
+        return op("where", op("equal", rest, 0.5), even, near)
+
+    return pointwise(body, x, name="rounded")
+
+
+def sign(x: Tensor) -> Tensor:
+    """-1, 0 or 1."""
+    one, zero = (1.0, 0.0) if x.kind == "real" else (1, 0)
+
+    def body(a: Expr) -> Expr:
+        return op("where", op("less", a, zero), -one, op("where", op("less", zero, a), one, zero))
+
+    return pointwise(body, x, name="sign")
+
+
+def power(x: Tensor, exponent: Operand) -> Tensor:
+    """x to a power: products for whole exponents up to 16, roots for halves, else exp2(log2(x) * exponent), x >= 0."""
+    if isinstance(exponent, Tensor):
+        return pointwise(lambda a, b: op("exp2", op("mul", op("log2", a), b)), x, exponent, name="power")
+    count = abs(exponent)
+
+    def body(a: Expr) -> Expr:
+        if count == 0.5:
+            return op("sqrt" if exponent > 0 else "rsqrt", a)
+        if count != int(count) or count > 16:
+            return op("exp2", op("mul", op("log2", a), float(exponent)))
+        made: Expr | None = None
+        square, left = a, int(count)
+        while left:
+            if left & 1:
+                made = square if made is None else op("mul", made, square)
+            square, left = op("mul", square, square), left >> 1
+        made = made or op("where", op("equal", a, a), 1.0, 1.0)
+        return made if exponent >= 0 else op("recip", made)
+
+    return pointwise(body, x, name="power")
+
+
+def leaky_relu(x: Tensor, slope: float = 0.01) -> Tensor:
+    """x, times `slope` below 0."""
+    return pointwise(lambda a: op("where", op("less", a, 0.0), op("mul", a, slope), a), x, name="leaky_relu")
+
+
+def elu(x: Tensor, alpha: float = 1.0) -> Tensor:
+    """x, or alpha * (exp(x) - 1) below 0."""
+
+    def body(a: Expr) -> Expr:
+        low = op("mul", op("sub", _exp(op("min", a, 0.0)), 1.0), alpha)
+        return op("where", op("less", a, 0.0), low, a)
+
+    return pointwise(body, x, name="elu")
+
+
+def hardsigmoid(x: Tensor) -> Tensor:
+    """x / 6 + 1 / 2, between 0 and 1."""
+    return pointwise(_hard, x, name="hardsigmoid")
+
+
+def hardswish(x: Tensor) -> Tensor:
+    """x * hardsigmoid(x)."""
+    return pointwise(lambda a: op("mul", a, _hard(a)), x, name="hardswish")
 
 
 def relu(x: Tensor) -> Tensor:
@@ -132,6 +267,20 @@ def _exp(a: Expr) -> Expr:
 
 def _sigmoid(a: Expr) -> Expr:
     return op("recip", op("add", op("exp2", op("mul", a, -LOG2E)), 1.0))
+
+
+def _hard(a: Expr) -> Expr:
+    return op("min", op("max", op("fma", a, 1 / 6, 0.5), 0.0), 1.0)
+
+
+def _erf(a: Expr) -> Expr:
+    size = op("abs", a)
+    t = op("recip", op("fma", size, 0.3275911, 1.0))
+    total: Expr = op("mul", t, 1.061405429)
+    for factor in (-1.453152027, 1.421413741, -0.284496736, 0.254829592):
+        total = op("mul", op("add", total, factor), t)
+    part = op("sub", 1.0, op("mul", total, op("exp2", op("mul", op("mul", a, a), -LOG2E))))
+    return op("where", op("less", a, 0.0), op("neg", part), part)
 
 
 def _tanh(a: Expr) -> Expr:

@@ -1,15 +1,17 @@
-"""Reads and sums at places that are themselves values: embedding, gather, one-hot, scatter-add.
+"""Reads and sums at places that are themselves values: embedding, gather, one-hot, scatters.
 
-Decides index maps with lookups. A scatter is a masked sum over its sources: nothing is sorted, and duplicates add up.
+Decides index maps with lookups. A scatter is a masked fold over its sources: nothing is sorted, duplicates are folded.
 """
 
 from __future__ import annotations
 
 from kohakuaccel.diagnostics import Refusal
-from kohakuaccel.graph.build.core import Builder, Tensor, axes_of, axis_of
+from kohakuaccel.graph.build.core import Builder, Tensor, axes_of, axis_of, number, pointwise
 from kohakuaccel.graph.dtypes import DType
-from kohakuaccel.graph.expr import Iota, op
+from kohakuaccel.graph.expr import Expr, Iota, op
 from kohakuaccel.graph.index import Index, Lookup, Range
+from kohakuaccel.graph.model import ReduceOp
+from kohakuaccel.graph.scalar import JOIN, identity
 from kohakuaccel.numerics import FP32, INT32
 
 
@@ -63,23 +65,74 @@ def one_hot(ids: Tensor, classes: int, dtype: DType = FP32) -> Tensor:
     return ids.builder.statement(dtype, ranges, op("where", hit, *numbers), name="hot")
 
 
-def scatter_add(base: Tensor, ids: Tensor, source: Tensor) -> Tensor:
-    """base with source[n, ...] added to row ids[n], for every n; an id outside the rows adds nowhere."""
+def scatter_add(base: Tensor, ids: Tensor, source: Tensor, axis: int = 0) -> Tensor:
+    """base with source[n, ...] added to row ids[n] along an axis, for every n; an id outside the rows adds nowhere."""
+    where = "graph.build.scatter_add"
     _integers(ids, "scatter_add")
-    if ids.ndim != 1 or source.shape != (*ids.shape, *base.shape[1:]):
-        raise Refusal(
-            "source[n, ...] for ids[n] and base[rows, ...]",
-            where="graph.build.scatter_add",
-            got=f"{source.shape}, {ids.shape}, {base.shape}",
-        )
+    axis = axis_of(axis, base.ndim, where)
+    if ids.ndim != 1 or source.shape != (*base.shape[:axis], *ids.shape, *base.shape[axis + 1 :]):
+        got = f"{source.shape}, {ids.shape}, {base.shape}"
+        raise Refusal("source[n, ...] for ids[n] and base[rows, ...]", where=where, got=got)
     for t in (ids, source):
         base.builder.own(t)
     ranges, n = axes_of(base.shape), Range("n", ids.shape[0])
-    hit = op("equal", ids.at(n), Iota(Index.of(ranges[0])))
-    zero = 0.0 if base.kind == "real" else 0
-    body = op("where", hit, source.at(n, *ranges[1:]), zero)
+    hit = op("equal", ids.at(n), Iota(Index.of(ranges[axis])))
+    body = op("where", hit, source.at(*ranges[:axis], n, *ranges[axis + 1 :]), identity("sum", base.dtype))
     added = base.builder.statement(base.dtype, ranges, body, ("sum", [n]), "added")
     return base + added
+
+
+def scatter_reduce(base: Tensor, axis: int, places: Tensor, source: Tensor, how: ReduceOp = "sum") -> Tensor:
+    """base with source[n, j] folded into base[places[n, j], j] (axis 0), and so on, for every element of `places`.
+
+    places: of base's rank, and at most the extents of source and, but for the axis, of base. A place outside the axis
+    is nowhere; several at one place are folded together, in no order.
+    """
+    k, ranges, hit, element = _hits(base, axis, places, source, "scatter_reduce")
+    body = op("where", hit, element, identity(how, base.dtype))
+    found = base.builder.statement(base.dtype, ranges, body, (how, [k]), "folded")
+    return pointwise(lambda a, b: op(JOIN[how], a, b), base, found, dtype=base.dtype, name="scattered")
+
+
+def scatter(base: Tensor, axis: int, places: Tensor, source: Tensor) -> Tensor:
+    """base with base[places[n, j], j] = source[n, j] (axis 0), and so on; of several at one place the last stays.
+
+    places: as in `scatter_reduce`.
+    """
+    k, ranges, hit, _ = _hits(base, axis, places, source, "scatter")
+    axis %= base.ndim
+    body = op("where", hit, Iota(Index.of(k)), -1)
+    last = base.builder.statement(INT32, ranges, body, ("max", [k]), "last")
+    here = last.at(*ranges)
+    chosen = Index.of(Lookup(op("max", here, 0), k.extent))
+    element = source.guarded([chosen if n == axis else r for n, r in enumerate(ranges)], number(0, source.kind))
+    body = op("where", op("less", here, 0), base.at(*ranges), element)
+    return base.builder.statement(base.dtype, ranges, body, name="scattered")
+
+
+def _hits(
+    base: Tensor, axis: int, places: Tensor, source: Tensor, name: str
+) -> tuple[Range, tuple[Range, ...], Expr, Expr]:
+    """The range along `places`, the result's ranges, whether an element arrives there, and that element."""
+    where = f"graph.build.{name}"
+    axis = axis_of(axis, base.ndim, where)
+    _integers(places, name)
+    fits = places.ndim == base.ndim == source.ndim
+    for n, (p, s, b) in enumerate(zip(places.shape, source.shape, base.shape)):
+        fits = fits and p <= s and (n == axis or p <= b)
+    if not fits or source.kind != base.kind:
+        raise Refusal(
+            "places fit the source, and the value but for the axis; both of one kind",
+            where=where,
+            got=f"places {places.shape}, source {source.dtype}{source.shape}",
+            limit=f"{base.dtype}{base.shape}",
+        )
+    for t in (places, source):
+        base.builder.own(t)
+    ranges, k = axes_of(base.shape), Range("k", places.shape[axis])
+    at = [k if n == axis else r for n, r in enumerate(ranges)]
+    hit = op("equal", places.guarded(at, -1), Iota(Index.of(ranges[axis])))
+    return k, ranges, hit, source.guarded(at, number(0, source.kind))
 
 
 def _integers(ids: Tensor, name: str) -> None:

@@ -14,9 +14,37 @@ from kohakuaccel.graph.build.reductions import Axes, mean
 from kohakuaccel.graph.expr import op
 
 
-def layernorm(x: Tensor, weight: Tensor | None = None, bias: Tensor | None = None, eps: float = 1e-5) -> Tensor:
-    """(x - mean) / sqrt(var + eps) along the last axis, times weight, plus bias (each of that axis' extent)."""
-    return _affine(_normal(x, -1, eps), weight, bias)
+def layernorm(
+    x: Tensor, weight: Tensor | None = None, bias: Tensor | None = None, eps: float = 1e-5, axes: int = 1
+) -> Tensor:
+    """(x - mean) / sqrt(var + eps) over the last `axes` axes, times weight, plus bias (each of the shape of those)."""
+    return _affine(_normal(x, range(x.ndim - axes, x.ndim), eps), weight, bias)
+
+
+def batchnorm(
+    x: Tensor,
+    mean: Tensor | None = None,
+    var: Tensor | None = None,
+    weight: Tensor | None = None,
+    bias: Tensor | None = None,
+    eps: float = 1e-5,
+) -> Tensor:
+    """x[batch, channels, ...] normalised a channel: by a given mean and variance, or (None) by those of this batch."""
+    if x.ndim < 2 or (mean is None) != (var is None):
+        given = [name for name, t in (("mean", mean), ("var", var)) if t is not None]
+        raise Refusal(
+            "a mean with a variance, for x[batch, channels, ...]",
+            where="graph.build.batchnorm",
+            got=f"{x.shape} with {' and '.join(given) or 'neither'}",
+        )
+    column = (x.shape[1], *(1 for _ in x.shape[2:]))
+    if mean is None or var is None:
+        flat = _normal(x, [0, *range(2, x.ndim)], eps)
+    else:
+        centre, spread = reshape(mean, column), reshape(var, column)
+        apart = pointwise(lambda a, b: op("sub", a, b), x, centre, name="centred")
+        flat = pointwise(lambda a, b: op("mul", a, op("rsqrt", op("add", b, eps))), apart, spread, name="normal")
+    return _affine(flat, *(None if t is None else reshape(t, column) for t in (weight, bias)))
 
 
 def rmsnorm(x: Tensor, weight: Tensor | None = None, eps: float = 1e-6) -> Tensor:

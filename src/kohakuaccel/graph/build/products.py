@@ -1,4 +1,4 @@
-"""Sums of products: matrix products, convolutions, attention; and pooling, which slides the same windows.
+"""Sums of products: matrix products and attention.
 
 Decides the ranges and index maps of each. That these are contractions is for `graph.structure` to see, not said here.
 """
@@ -7,8 +7,6 @@ from __future__ import annotations
 
 import math
 
-import numpy as np
-
 from kohakuaccel.diagnostics import Refusal
 from kohakuaccel.graph.build.core import Tensor, axes_of, broadcast, pointwise, result_dtype
 from kohakuaccel.graph.build.movement import permute, reshape, transpose
@@ -16,8 +14,6 @@ from kohakuaccel.graph.build.reductions import softmax
 from kohakuaccel.graph.dtypes import DType
 from kohakuaccel.graph.expr import Iota, op
 from kohakuaccel.graph.index import Index, Range
-
-Pair = int | tuple[int, int]
 
 
 def matmul(a: Tensor, b: Tensor, dtype: DType | None = None) -> Tensor:
@@ -54,91 +50,6 @@ def linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
     body = op("mul", x.at(*lead, k), weight.at(n, k))
     made = x.builder.statement(result_dtype([x.dtype, weight.dtype]), (*lead, n), body, ("sum", [k]), "t_linear")
     return made if bias is None else made + bias
-
-
-def _pair(value: Pair) -> tuple[int, int]:
-    return (value, value) if isinstance(value, int) else value
-
-
-def _window(
-    x: Tensor, kernel: tuple[int, int], stride: Pair, padding: Pair, dilation: Pair, where: str
-) -> tuple[list[Range], list[Range], list[Index]]:
-    """Output ranges y and x, window ranges ky and kx, and the source's index of both axes."""
-    out: list[Range] = []
-    inner: list[Range] = []
-    places: list[Index] = []
-    steps, pads, gaps = _pair(stride), _pair(padding), _pair(dilation)
-    for n, (extent, size, step, pad, gap) in enumerate(zip(x.shape[-2:], kernel, steps, pads, gaps)):
-        count = (extent + 2 * pad - gap * (size - 1) - 1) // step + 1 if step > 0 and gap > 0 else 0
-        if count < 1 or pad < 0 or size < 1:
-            raise Refusal(
-                "a window fits the padded image, with positive stride and dilation",
-                where=where,
-                got=f"window {size}, stride {step}, padding {pad}, dilation {gap}",
-                limit=f"extent {extent}",
-            )
-        out.append(Range("yx"[n], count))
-        inner.append(Range(("ky", "kx")[n], size))
-        places.append(out[-1] * step + inner[-1] * gap - pad)
-    return out, inner, places
-
-
-def conv2d(
-    x: Tensor,
-    weight: Tensor,
-    bias: Tensor | None = None,
-    stride: Pair = 1,
-    padding: Pair = 0,
-    dilation: Pair = 1,
-    groups: int = 1,
-) -> Tensor:
-    """x[batch, channels, h, w] with weight[filters, channels / groups, kh, kw], plus bias[filters]; zero padding."""
-    where = "graph.build.conv2d"
-    if x.ndim != 4 or weight.ndim != 4:
-        raise Refusal("x and weight have four axes", where=where, got=f"{x.shape} and {weight.shape}")
-    filters, channels = weight.shape[:2]
-    if groups < 1 or filters % groups or channels * groups != x.shape[1]:
-        raise Refusal("groups cut channels and filters evenly", where=where, got=f"{x.shape}, {weight.shape}, {groups}")
-    x.builder.own(weight)
-    out, inner, places = _window(x, (weight.shape[2], weight.shape[3]), stride, padding, dilation, where)
-    b, g, o, c = Range("b", x.shape[0]), Range("g", groups), Range("o", filters // groups), Range("c", channels)
-    group = g if groups > 1 else 0
-    source = x.guarded((b, Index.of(group) * channels + c, *places), 0)
-    kernel = weight.at(Index.of(group) * o.extent + o, c, *inner)
-    ranges = (b, g, o, *out) if groups > 1 else (b, o, *out)
-    dtype = result_dtype([x.dtype, weight.dtype])
-    made = x.builder.statement(dtype, ranges, op("mul", source, kernel), ("sum", [c, *inner]), "t_conv")
-    if groups > 1:
-        made = reshape(made, (x.shape[0], filters, *(r.extent for r in out)))
-    return made if bias is None else made + reshape(bias, (filters, 1, 1))
-
-
-def max_pool2d(x: Tensor, kernel: Pair, stride: Pair | None = None, padding: Pair = 0, dilation: Pair = 1) -> Tensor:
-    """Greatest element of every window over the last two axes; padding never wins. stride: the window by default."""
-    size = _pair(kernel)
-    out, inner, places = _window(x, size, stride or size, padding, dilation, "graph.build.max_pool2d")
-    lead = axes_of(x.shape[:-2])
-    body = x.guarded((*lead, *places), -math.inf if x.kind == "real" else int(x.dtype.lowest))
-    return x.builder.statement(x.dtype, (*lead, *out), body, ("max", inner), "t_pool")
-
-
-def avg_pool2d(
-    x: Tensor, kernel: Pair, stride: Pair | None = None, padding: Pair = 0, count_padding: bool = True
-) -> Tensor:
-    """Mean of every window over the last two axes. count_padding: whether padding zeros are counted."""
-    size = _pair(kernel)
-    out, inner, places = _window(x, size, stride or size, padding, 1, "graph.build.avg_pool2d")
-    lead = axes_of(x.shape[:-2])
-    total = x.builder.statement(x.dtype, (*lead, *out), x.guarded((*lead, *places), 0), ("sum", inner), "t_pool")
-    if count_padding:
-        return pointwise(lambda a: op("mul", a, 1 / (size[0] * size[1])), total, name="t_pool")
-    counts: list[np.ndarray] = []
-    for r, window, place, extent in zip(out, inner, places, x.shape[-2:]):
-        starts = np.arange(r.extent) * place.coefficient(r) + place.offset
-        at = starts[:, None] + np.arange(window.extent)
-        counts.append(((at >= 0) & (at < extent)).sum(1))
-    scale = x.builder.constant(1 / np.outer(*counts), x.dtype, "scale")
-    return pointwise(lambda a, b: op("mul", a, b), total, scale, name="t_pool")
 
 
 def attention(

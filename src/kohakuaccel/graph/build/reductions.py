@@ -1,4 +1,4 @@
-"""Folds along axes and what is made of them: sums, extremes and where they are, running sums, softmax.
+"""Folds along axes and what is made of them: sums, extremes and where they are, softmax.
 
 Decides which statements make one function; the naive form of a softmax is never built, the maximum is always taken off.
 """
@@ -8,8 +8,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from math import prod as product
 
-from kohakuaccel.graph.build.core import Tensor, axes_of, axis_of, converted, pointwise
+from kohakuaccel.diagnostics import Refusal
+from kohakuaccel.graph.build.core import Tensor, axis_of, converted, pointwise
 from kohakuaccel.graph.build.elementwise import LN2, LOG2E, exp, log
+from kohakuaccel.graph.build.movement import reshape
 from kohakuaccel.graph.dtypes import BOOL, DType
 from kohakuaccel.graph.expr import Expr, Iota, op
 from kohakuaccel.graph.index import Index, Range
@@ -60,24 +62,47 @@ def mean(x: Tensor, axes: Axes = None, keep: bool = False) -> Tensor:
     return pointwise(lambda a: op("mul", a, 1 / count), total, name="t_mean")
 
 
-def var(x: Tensor, axes: Axes = None, keep: bool = False) -> Tensor:
-    """Mean of squared distances from the mean (two passes; the biased form)."""
+def var(x: Tensor, axes: Axes = None, keep: bool = False, correction: int = 0) -> Tensor:
+    """Sum of squared distances from the mean (two passes), over the number of elements less `correction`."""
     centre = mean(x, axes, True)
     apart = pointwise(lambda a, b: op("sub", a, b), x, centre, name="centred")
-    return mean(pointwise(lambda a: op("mul", a, a), apart, name="squares"), axes, keep)
+    squares = pointwise(lambda a: op("mul", a, a), apart, name="squares")
+    count = product(x.shape) // product(centre.shape)
+    if count <= correction:
+        raise Refusal("a variance has more elements than its correction", where="graph.build.var", got=count)
+    total = reduce("sum", squares, axes, keep)
+    return pointwise(lambda a: op("mul", a, 1 / (count - correction)), total, name="t_mean")
 
 
-def argmax(x: Tensor, axis: int, keep: bool = False) -> Tensor:
-    """Index (INT32) of the first greatest element along an axis; of the first NaN, where there is one."""
+def std(x: Tensor, axes: Axes = None, keep: bool = False, correction: int = 0) -> Tensor:
+    """Square root of the variance."""
+    return pointwise(lambda a: op("sqrt", a), var(x, axes, keep, correction), name="std")
+
+
+def any_(x: Tensor, axes: Axes = None, keep: bool = False) -> Tensor:
+    """Whether any element over axes is true, or not zero."""
+    return reduce("max", x, axes, keep, BOOL)
+
+
+def all_(x: Tensor, axes: Axes = None, keep: bool = False) -> Tensor:
+    """Whether all elements over axes are true, or not zero."""
+    return reduce("min", x, axes, keep, BOOL)
+
+
+def argmax(x: Tensor, axis: int | None = None, keep: bool = False) -> Tensor:
+    """Index (INT32) of the first greatest element along an axis (None: of the flat value), or of the first NaN."""
     return _place("max", x, axis, keep)
 
 
-def argmin(x: Tensor, axis: int, keep: bool = False) -> Tensor:
-    """Index (INT32) of the first smallest element along an axis; of the first NaN, where there is one."""
+def argmin(x: Tensor, axis: int | None = None, keep: bool = False) -> Tensor:
+    """Index (INT32) of the first smallest element along an axis (None: of the flat value), or of the first NaN."""
     return _place("min", x, axis, keep)
 
 
-def _place(how: ReduceOp, x: Tensor, axis: int, keep: bool) -> Tensor:
+def _place(how: ReduceOp, x: Tensor, axis: int | None, keep: bool) -> Tensor:
+    if axis is None:
+        made = _place(how, reshape(x, (-1,)), 0, keep)
+        return reshape(made, (1,) * x.ndim) if keep else made
     axis = axis_of(axis, x.ndim, f"graph.build.arg{how}")
     best = reduce(how, x, axis, keep=True)
     every = [Range(f"{'k' if n == axis else 'i'}{n}", extent) for n, extent in enumerate(x.shape)]
@@ -89,18 +114,6 @@ def _place(how: ReduceOp, x: Tensor, axis: int, keep: bool) -> Tensor:
     body = op("where", other, k.extent, Iota(Index.of(k)))
     out = [Range(f"i{n}", 1) if n == axis else r for n, r in enumerate(every) if keep or n != axis]
     return x.builder.statement(INT32, out, body, ("min", [k]), f"t_arg{how}")
-
-
-def cumsum(x: Tensor, axis: int, reverse: bool = False) -> Tensor:
-    """Running sum along an axis: a masked fold, quadratic in its extent; a scan is the scheduler's to find."""
-    axis = axis_of(axis, x.ndim, "graph.build.cumsum")
-    ranges = axes_of(x.shape)
-    k = Range(f"k{axis}", x.shape[axis])
-    here, there = Iota(Index.of(ranges[axis])), Iota(Index.of(k))
-    late = op("less", there, here) if reverse else op("less", here, there)
-    element = x.at(*(k if n == axis else r for n, r in enumerate(ranges)))
-    zero = 0.0 if x.kind == "real" else 0
-    return x.builder.statement(x.dtype, ranges, op("where", late, zero, element), ("sum", [k]), "t_cumsum")
 
 
 def softmax(x: Tensor, axis: int = -1) -> Tensor:

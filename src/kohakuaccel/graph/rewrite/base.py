@@ -105,3 +105,35 @@ def looked_through(expr: Expr, values: Mapping[str, Value]) -> Expr:
             break
         expr = inlined(producer, expr.indices)
     return expr
+
+
+def replaced(
+    graph: Graph, new: Mapping[str, tuple[Statement, ...]], change: Callable[[Expr], Expr] | None = None
+) -> Graph:
+    """The graph with some statements replaced by several, and `change` applied to the bodies of the others."""
+    values: list[Value] = []
+    for value in graph.values:
+        if value.name in new:
+            values += new[value.name]
+        elif change and isinstance(value, Statement):
+            values.append(with_body(value, rebuild(value.body, change)))
+        else:
+            values.append(value)
+    return graph.with_values(values)
+
+
+def same_row(producer: Statement, read: Read, statement: Statement) -> Expr | None:
+    """The body of a fold that `read` reads, over the folded ranges of `statement`; None where the extents differ."""
+    mine, theirs = statement.reduced, producer.reduced
+    if [r.extent for r in mine] != [r.extent for r in theirs] or read.guards:
+        return None
+    new = dict(zip(producer.ranges, read.indices)) | {old: Index.of(r) for old, r in zip(theirs, mine)}
+    return producer.body.substitute(new)
+
+
+def alike(found: Expr | None, element: Expr) -> bool:
+    """Whether two expressions are one, a range of extent 1 being 0."""
+    if found is None:
+        return False
+    a, b = (e.substitute({r: Index.of(0) for r in e.ranges() if r.extent == 1}) for e in (found, element))
+    return a == b

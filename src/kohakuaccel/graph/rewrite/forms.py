@@ -7,13 +7,14 @@ numerically: where the form before gives a finite number, the form after gives t
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 
-from kohakuaccel.graph.expr import Const, Expr, Op, Read, op, rebuild
-from kohakuaccel.graph.index import Index, Range
+from kohakuaccel.graph.blocks import count_of, inside, may_end, new_ranges
+from kohakuaccel.graph.expr import Const, Expr, Op, Read, op
+from kohakuaccel.graph.index import Index
 from kohakuaccel.graph.model import Graph, Reduction, Statement, Value
-from kohakuaccel.graph.rewrite.base import Rewrite, looked_through, with_body
+from kohakuaccel.graph.rewrite.base import Rewrite, alike, looked_through, replaced, same_row
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -55,55 +56,7 @@ class ShiftedLogSumExp(Rewrite):
                 return e
             return op("add", e, Read(shift.name, inner.indices)) if inner.value == statement.name else e
 
-        return _replaced(graph, {statement.name: (top, shift, total)}, change)
-
-
-@dataclass(frozen=True, kw_only=True)
-class ShiftedVariance(Rewrite):
-    """A sum of squared distances from the mean in one pass over the row, by distances from its first element.
-
-    before  u[i] = sum[k] x[i, k];  m[i] = u[i] * (1 / n);  v[i] = sum[k] (x[i, k] - m[i]) * (x[i, k] - m[i])
-    after   d(i, k) = x[i, k] - x[i, 0]
-            a[i] = sum[k] d(i, k);  b[i] = sum[k] d(i, k) * d(i, k);  v[i] = max(b[i] - a[i] * a[i] / n, 0)
-
-    Holds where m is seen to be the mean of the same row. Obligation: v is the same, with an error that grows with
-    (distance of the first element from the mean / standard deviation)^2, so no pipeline has it unless asked.
-    """
-
-    def rewrite(self, graph: Graph) -> Graph:
-        for statement in graph.statements:
-            made = self._shifted(graph, statement)
-            if made:
-                return self.rewrite(made)
-        return graph
-
-    def _shifted(self, graph: Graph, statement: Statement) -> Graph | None:
-        values = graph.by_name
-        if not statement.reduction or statement.reduction.op != "sum":
-            return None
-        square = looked_through(statement.body, values)
-        if not (isinstance(square, Op) and square.name == "mul" and square.args[0] == square.args[1]):
-            return None
-        apart = looked_through(square.args[0], values)
-        if not (isinstance(apart, Op) and apart.name == "sub"):
-            return None
-        element, centre = apart.args
-        if not _is_mean(element, centre, statement, values):
-            return None
-        out, fold = statement.ranges, statement.reduction.ranges
-        first = element.substitute(dict.fromkeys(fold, Index.of(0)))
-        distance = op("sub", element, first)
-        sums = Statement(graph.fresh("apart"), statement.dtype, out, distance, statement.reduction)
-        graph_with = graph.with_values((*graph.values, sums))
-        squares = Statement(
-            graph_with.fresh("squared"), statement.dtype, out, op("mul", distance, distance), statement.reduction
-        )
-        here = tuple(Index.of(r) for r in out)
-        a, b = Read(sums.name, here), Read(squares.name, here)
-        count = math.prod(r.extent for r in fold)
-        body = op("max", op("sub", b, op("mul", op("mul", a, a), 1 / count)), 0.0)
-        made = Statement(statement.name, statement.dtype, out, body)
-        return _replaced(graph, {statement.name: (sums, squares, made)}, lambda e: e)
+        return replaced(graph, {statement.name: (top, shift, total)}, change)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -116,7 +69,8 @@ class OnlineSoftmax(Rewrite):
 
     The last line is the recurrence (m, s) <- (max(m, bm), s * exp2(m - m') + bs * exp2(bm - m')) unrolled: a machine
     may walk the blocks in any order. A block of which nothing counts (bm is -inf) adds 0. Holds where m is the
-    maximum of the same row, c is positive and `block` divides the row and is shorter than it.
+    maximum of the same row, c is positive and `block` is shorter than the row. The last block may be short: behind the
+    row's end elements are -inf, and what they weight is 0.
     Every sum of the row's powers goes along, weighted ones too: with `DivideLast` an attention becomes flash attention.
     Obligation: m and s are the same.
     """
@@ -134,44 +88,34 @@ class OnlineSoftmax(Rewrite):
             return graph
         found = [(s, f) for s in graph.statements if (f := _softmax_sum(s, top, graph.by_name))]
         k = top.reduced[0]
-        if not found or k.extent % self.block or k.extent <= self.block:
+        if not found or k.extent <= self.block:
             return graph
-        t, b = _blocks(graph, k.extent // self.block, self.block)
-        within = top.body.substitute({k: t * self.block + b})
+        weighted = [rest for _, (_, rest, _, _) in found if rest is not None]
+        if k.extent % self.block and not may_end(top.body, *weighted):
+            return graph
+        t, b = new_ranges(graph, count_of(k.extent, self.block), self.block)
+        at, values = t * self.block + b, graph.by_name
+        within = inside(top.body, k, at, -math.inf, values)
         tops = Statement(graph.fresh("block_top"), top.dtype, (*top.ranges, t), within, Reduction("max", (b,)))
         all_tops = Read(tops.name, (*(Index.of(r) for r in top.ranges), Index.of(t)))
         whole = Statement(top.name, top.dtype, top.ranges, all_tops, Reduction("max", (t,)))
-        graph = _replaced(graph, {top.name: (tops, whole)}, lambda e: e)
-        for statement, (power, rest, read, scale) in found:
+        graph = replaced(graph, {top.name: (tops, whole)})
+        for statement, (element, rest, read, scale) in found:
             (column,) = statement.reduced
             own = Read(tops.name, (*read.indices, Index.of(t)))
             # The power within its block, against the block's maximum in place of the row's.
-            inside = {column: t * self.block + b}
-            inner = rebuild(power.substitute(inside), lambda e, read=read, own=own: own if e == read else e)
+            apart = op("sub", inside(element, column, at, -math.inf, values), own)
             empty = op("equal", own, -math.inf)
             name = graph.fresh("block_sum")
-            body = op("where", empty, 0.0, inner)
-            body = body if rest is None else op("mul", body, rest.substitute(inside))
+            body = op("where", empty, 0.0, op("exp2", op("mul", apart, scale)))
+            body = body if rest is None else op("mul", body, inside(rest, column, at, 0.0, values))
             parts = Statement(name, statement.dtype, (*statement.ranges, t), body, Reduction("sum", (b,)))
             part = Read(name, (*(Index.of(r) for r in statement.ranges), Index.of(t)))
             factor = op("exp2", op("mul", op("sub", own, read), scale))
             body = op("where", empty, 0.0, op("mul", part, factor))
             total = Statement(statement.name, statement.dtype, statement.ranges, body, Reduction("sum", (t,)))
-            graph = _replaced(graph, {statement.name: (parts, total)}, lambda e: e)
+            graph = replaced(graph, {statement.name: (parts, total)})
         return graph
-
-
-def _replaced(graph: Graph, new: Mapping[str, tuple[Statement, ...]], change: Callable[[Expr], Expr]) -> Graph:
-    """The graph with some statements replaced by several, and `change` applied to the bodies of the others."""
-    values: list[Value] = []
-    for value in graph.values:
-        if value.name in new:
-            values += new[value.name]
-        elif isinstance(value, Statement):
-            values.append(with_body(value, rebuild(value.body, change)))
-        else:
-            values.append(value)
-    return graph.with_values(values)
 
 
 def _logged_only(graph: Graph, name: str) -> bool:
@@ -197,42 +141,11 @@ def _is_shifted(exponent: Expr, statement: Statement, values: Mapping[str, Value
     return not exponent.args[1].ranges().intersection(statement.reduced)
 
 
-def _same_row(producer: Statement, read: Read, statement: Statement) -> Expr | None:
-    """The body of a fold that `read` reads, over the folded ranges of `statement`; None where the extents differ."""
-    mine, theirs = statement.reduced, producer.reduced
-    if [r.extent for r in mine] != [r.extent for r in theirs] or read.guards:
-        return None
-    new = dict(zip(producer.ranges, read.indices)) | {old: Index.of(r) for old, r in zip(theirs, mine)}
-    return producer.body.substitute(new)
-
-
-def _alike(found: Expr | None, element: Expr) -> bool:
-    """Whether two expressions are one, a range of extent 1 being 0."""
-    if found is None:
-        return False
-    a, b = (e.substitute({r: Index.of(0) for r in e.ranges() if r.extent == 1}) for e in (found, element))
-    return a == b
-
-
-def _is_mean(element: Expr, centre: Expr, statement: Statement, values: Mapping[str, Value]) -> bool:
-    scaled = looked_through(centre, values)
-    count = math.prod(r.extent for r in statement.reduced)
-    if not (isinstance(scaled, Op) and isinstance(scaled.args[0], Read) and isinstance(scaled.args[1], Const)):
-        return False
-    number = float(scaled.args[1].value)
-    if not (scaled.name == "mul" and number == 1 / count) and not (scaled.name == "div" and number == count):
-        return False
-    total = values[scaled.args[0].value]
-    if not isinstance(total, Statement) or not total.reduction or total.reduction.op != "sum":
-        return False
-    return _alike(_same_row(total, scaled.args[0], statement), element)
-
-
 _Powers = tuple[Expr, Expr | None, Read, Const]
 
 
 def _softmax_sum(statement: Statement, top: Statement, values: Mapping[str, Value]) -> _Powers | None:
-    """The power in full, what it weights, its read of the row's maximum `top`, and the scale, where powers are summed.
+    """The element, what its power weights, its read of the row's maximum `top`, and the scale, where powers are summed.
 
     What is weighted is anything that does not read the maximum; None where the powers stand alone.
     """
@@ -248,16 +161,8 @@ def _softmax_sum(statement: Statement, top: Statement, values: Mapping[str, Valu
         scale, apart = apart.args[1], looked_through(apart.args[0], values)
     if not (isinstance(apart, Op) and apart.name == "sub" and isinstance(read := apart.args[1], Read)):
         return None
-    if read.value != top.name or not scale.value > 0 or not _alike(_same_row(top, read, statement), apart.args[0]):
+    if read.value != top.name or not scale.value > 0 or not alike(same_row(top, read, statement), apart.args[0]):
         return None
     if rest is not None and any(r.value == top.name for r in rest.reads()):
         return None
-    return op("exp2", op("mul", apart, scale)), rest, read, scale
-
-
-def _blocks(graph: Graph, count: int, block: int) -> tuple[Range, Range]:
-    """Ranges over blocks and inside one, with names that no value and no range of the graph has."""
-    taken = set(graph.by_name) | {r.name for s in graph.statements for r in (*s.ranges, *s.reduced)}
-    names = (f"t{n}" for n in range(len(taken) + 2))
-    outer, inner = [name for name in names if name not in taken][:2]
-    return Range(outer, count), Range(inner, block)
+    return apart.args[0], rest, read, scale

@@ -1,0 +1,168 @@
+"""From a graph to a plan: normalise, find stages, order them, write kernels, and try again where one is refused.
+
+Decides what runs together and what is left to the host. It must not know views, tiles or layouts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Literal
+
+from kohakuaccel.diagnostics import Refusal, Unsupported
+from kohakuaccel.graph import Graph, Statement
+from kohakuaccel.graph.rewrite import Rewrites
+from kohakuaccel.graph.verify import verify
+from kohakuaccel.machine import Machine
+from kohakutpu.auto.emit import emit
+from kohakutpu.auto.host import HostStep
+from kohakutpu.auto.normalise import normalised
+from kohakutpu.auto.plan import GraphPlan
+from kohakutpu.auto.stages import Fusion, Stage
+from kohakutpu.auto.steps import KernelStep, LibraryStep, Step
+
+Part = Stage | LibraryStep | str
+"""A stage, a library's kernel, or a statement left to the host."""
+
+
+def compile_graph(
+    graph: Graph,
+    machine: Machine,
+    *,
+    host: Literal["allow", "refuse"] = "allow",
+    substitutions: Sequence[Any] | None = None,
+    rewrites: Rewrites | None = None,
+) -> GraphPlan:
+    """The plan of a graph on a machine.
+
+    host="refuse": a statement that no unit computes is a Refusal that names it and the reason. substitutions: kernels
+    that may stand for patterns (None: the registered ones). rewrites: what changes the graph first (None: the tidy
+    rules and the shifted forms).
+    """
+    ready = normalised(verify(graph), rewrites)
+    return _Compiler(ready, machine, host == "refuse").plan()
+
+
+class _Compiler:
+    def __init__(self, graph: Graph, machine: Machine, refuse: bool) -> None:
+        self.graph, self.machine, self.refuse = graph, machine, refuse
+        self.single: dict[str, str] = {}
+        self.hosted: dict[str, str] = {}
+
+    def plan(self) -> GraphPlan:
+        while True:
+            parts = self._parts()
+            try:
+                steps = self._steps(parts)
+            except _Again:
+                continue
+            notes = tuple(f"{name} is computed by itself: {why}" for name, why in self.single.items())
+            return GraphPlan(self.graph, self.machine, steps, notes)
+
+    # what each statement becomes
+
+    def _parts(self) -> list[Part]:
+        """A stage or a host statement for every value that has to exist, in the order of the graph."""
+        fusion = Fusion(self.graph, self.single)
+        wanted = {name for _, name in self.graph.outputs}
+        parts: list[Part] = []
+        for value in reversed(self.graph.values):
+            if not isinstance(value, Statement) or value.name not in wanted:
+                continue
+            part: Part = value.name
+            if value.name not in self.hosted:
+                try:
+                    part = fusion.stage(value)
+                except Unsupported as problem:
+                    self._host(value.name, problem.rule)
+            parts.append(part)
+            wanted.update(part.reads if isinstance(part, Stage) else (r.value for r in value.body.reads()))
+        return parts[::-1]
+
+    def _host(self, name: str, reason: str) -> None:
+        if self.refuse:
+            raise Refusal(
+                "every statement is computed by the machine",
+                where=f"statement {name}",
+                got=reason,
+                hint='allow host steps with host="allow", or write it in operations that the machine has',
+            )
+        self.hosted[name] = reason
+
+    # what runs together
+
+    def _steps(self, parts: list[Part]) -> tuple[Step, ...]:
+        """Parts in as few steps as their order allows: stages that can go on do, then what the host can do."""
+        steps: list[Step] = []
+        made = {v.name for v in self.graph.values if not isinstance(v, Statement)}
+        left = list(parts)
+        groups: list[list[Part]] = []
+        while left:
+            for kind in (Stage, LibraryStep, str):
+                group: list[Part] = []
+                for part in list(left):
+                    if isinstance(part, kind) and set(self._needs(part)) <= made:
+                        group.append(part)
+                        left.remove(part)
+                        made.update(self._gives(part))
+                        if kind is LibraryStep:
+                            break
+                if group:
+                    groups.append(group)
+        for number, group in enumerate(groups):
+            later = {name for g in groups[number + 1 :] for part in g for name in self._needs(part)}
+            kept = later | {name for _, name in self.graph.outputs}
+            steps.append(self._step(group, frozenset(kept), steps))
+        return tuple(steps)
+
+    def _needs(self, part: Part) -> tuple[str, ...]:
+        if isinstance(part, str):
+            return tuple(dict.fromkeys(r.value for r in self.graph.statement(part).body.reads()))
+        return part.reads if isinstance(part, Stage) else part.inputs
+
+    def _gives(self, part: Part) -> tuple[str, ...]:
+        return (part,) if isinstance(part, str) else (part.root.name,) if isinstance(part, Stage) else part.outputs
+
+    def _step(self, group: list[Part], kept: frozenset[str], before: list[Step]) -> Step:
+        gives = [name for part in group for name in self._gives(part)]
+        exported = frozenset(name for name in gives if name in kept)
+        (first, *_) = group
+        if isinstance(first, LibraryStep):
+            return first
+        if isinstance(first, str):
+            names = tuple(p for p in group if isinstance(p, str))
+            needs = dict.fromkeys(n for p in names for n in self._needs(p) if n not in names)
+            reason = "; ".join(dict.fromkeys(self.hosted[n] for n in names))
+            return HostStep(names, reason, tuple(needs), tuple(n for n in names if n in exported))
+        stages = [p for p in group if isinstance(p, Stage)]
+        return self._kernel(stages, exported, before)
+
+    def _kernel(self, stages: list[Stage], exported: frozenset[str], before: list[Step]) -> KernelStep:
+        name = f"auto{sum(isinstance(s, KernelStep) for s in before)}"
+        emitted = emit(self.graph, self.machine, stages, exported, name)
+        hints = tuple(self._left_as(o.value, before) for o in emitted.inputs)
+        try:
+            return KernelStep(self.machine, emitted, stages, hints)
+        except Refusal as problem:
+            stage = emitted.lines.get(problem.source.line) if problem.source else None
+            if stage is None or problem.source is None or problem.source.file != "graph":
+                raise
+            root = stage.root.name
+            if len(stage.members) > 1:
+                self.single[root] = problem.rule
+            else:
+                self._host(root, f"{problem.where}: {problem.rule}")
+            raise _Again from problem
+
+    @staticmethod
+    def _left_as(value: str, before: Sequence[Step]) -> Any:
+        for step in reversed(before):
+            if isinstance(step, KernelStep) and value in step.outputs:
+                return step.left_as(value)
+        return None
+
+
+class _Again(Exception):
+    """A stage was refused; the parts have to be found anew."""
+
+
+__all__ = ["compile_graph"]

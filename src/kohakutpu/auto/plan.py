@@ -1,0 +1,191 @@
+"""A compiled graph: its steps in order, how they run on a device and level by level, and how they read.
+
+Decides which value is where between steps. It must not know how steps were found.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+from weakref import WeakKeyDictionary
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from kohakuaccel.diagnostics import Refusal, did_you_mean
+from kohakuaccel.graph import Constant, Graph, Input, kind_of
+from kohakuaccel.machine import Machine
+from kohakutpu.auto.host import HostStep
+from kohakutpu.auto.steps import KernelStep, LibraryStep, Step
+
+if TYPE_CHECKING:
+    from kohakutpu.device import Device
+    from kohakutpu.tensor import Tensor
+
+Half = NDArray[np.float16]
+
+
+class GraphPlan:
+    """A graph's steps on one machine. graph: as rewritten. notes: what was decided about fusion."""
+
+    def __init__(self, graph: Graph, machine: Machine, steps: tuple[Step, ...], notes: tuple[str, ...] = ()) -> None:
+        self.graph = graph
+        self.machine = machine
+        self.steps = steps
+        self.notes = notes
+        self._shapes = {v.name: v.shape for v in graph.values}
+        self._constants: WeakKeyDictionary[Device, dict[str, Any]] = WeakKeyDictionary()
+
+    @property
+    def host_steps(self) -> tuple[HostStep, ...]:
+        return tuple(s for s in self.steps if isinstance(s, HostStep))
+
+    @property
+    def kernel_steps(self) -> tuple[KernelStep, ...]:
+        """The kernels that the scheduler wrote."""
+        return tuple(s for s in self.steps if isinstance(s, KernelStep))
+
+    def pretty(self, detail: bool = False) -> str:
+        """Every step in order: stages with what they took in and why. detail: their kernels and schedules as well."""
+        count = len(self.graph.statements)
+        lines = [f"plan on {self.machine.name}: {count} statements in {len(self.steps)} steps"]
+        for step in self.steps:
+            lines += step.pretty().splitlines()
+            if detail and isinstance(step, KernelStep):
+                lines += ["", step.emitted.trace.pretty(), "", step.plan.pretty(), ""]
+        return "\n".join([*lines, *(f"note: {note}" for note in self.notes)])
+
+    # on a device
+
+    def run(self, inputs: Mapping[str, Tensor | ArrayLike], *, device: Device | None = None) -> dict[str, Any]:
+        """Outputs by label, as tensors (arrays of whole numbers for integers). inputs: tensors or arrays by name."""
+        from kohakutpu.tensor import Tensor
+
+        self._check(inputs)
+        if device is None:
+            found = next((t.device for t in inputs.values() if isinstance(t, Tensor)), None)
+            device = found if found is not None else _default()
+        if device.machine.fingerprint != self.machine.fingerprint:
+            raise Refusal(
+                "a plan runs on the machine it was made for",
+                where="plan",
+                got=device.machine.name,
+                limit=self.machine.name,
+                hint="compile the graph for the device's machine",
+            )
+        values: dict[str, Any] = dict(self._kept(device))
+        for value in self.graph.inputs:
+            values[value.name] = self._given(value, inputs[value.name], device)
+        for step in self.steps:
+            if isinstance(step, HostStep):
+                values.update(self._on_host(step, values, device))
+            else:
+                values.update(step.launch({name: values[name] for name in step.inputs}, self._shapes))
+        return {label: values[name] for label, name in self.graph.outputs}
+
+    def _check(self, inputs: Mapping[str, Any]) -> None:
+        names = {v.name: v.shape for v in self.graph.inputs}
+        for name in inputs:
+            if name not in names:
+                raise Refusal(f"inputs are the graph's{did_you_mean(name, names)}", where="plan", got=name)
+        for name, shape in names.items():
+            if name not in inputs:
+                raise Refusal("every input is given", where="plan", got=f"nothing for {name}")
+            got = tuple(np.shape(inputs[name]))
+            if got != shape:
+                raise Refusal("an input has its shape", where=f"input {name}", got=got, limit=shape)
+
+    def _given(self, value: Input, given: Any, device: Device) -> Any:
+        from kohakutpu.tensor import as_tensor
+
+        if kind_of(value.dtype) == "int":
+            return np.asarray(given).astype(np.int64)
+        return as_tensor(given, device=device, where=f"input {value.name}")
+
+    def _kept(self, device: Device) -> dict[str, Any]:
+        """Constants as tensors of one device: packed once per byte order, kept with the plan."""
+        from kohakutpu.tensor import as_tensor
+
+        if device not in self._constants:
+            self._constants[device] = {
+                v.name: v.array if kind_of(v.dtype) == "int" else as_tensor(v.array, device=device, where=v.name)
+                for v in self.graph.values
+                if isinstance(v, Constant)
+            }
+        return self._constants[device]
+
+    def _on_host(self, step: HostStep, values: Mapping[str, Any], device: Device) -> dict[str, Any]:
+        from kohakutpu.tensor import as_tensor
+
+        given = {name: self._read(name, values[name]) for name in step.inputs}
+        device.counters.host_steps += 1
+        made: dict[str, Any] = {}
+        for name, array in step.run(self.graph, given).items():
+            whole = kind_of(self.graph[name].dtype) == "int"
+            made[name] = array if whole else as_tensor(array, device=device, overflow="saturate", where=name)
+        return made
+
+    def _read(self, name: str, value: Any) -> NDArray[Any]:
+        array = value if isinstance(value, np.ndarray) else value.numpy()
+        match kind_of(self.graph[name].dtype):
+            case "real":
+                return array.astype(np.float64)
+            case "bool":
+                return array != 0
+            case _:
+                return array
+
+    # level by level
+
+    def run_schedule(self, inputs: Mapping[str, ArrayLike]) -> dict[str, Any]:
+        """L2: what the schedules compute in the machine's formats, without any unit."""
+        return self._level("schedule", inputs)
+
+    def run_program(self, inputs: Mapping[str, ArrayLike]) -> dict[str, Any]:
+        """L1: the unit models execute the instruction rows."""
+        return self._level("program", inputs)
+
+    def run_image(self, inputs: Mapping[str, ArrayLike]) -> dict[str, Any]:
+        """L0: fresh devices execute the encoded images."""
+        return self._level("image", inputs)
+
+    def _level(self, level: str, inputs: Mapping[str, ArrayLike]) -> dict[str, Any]:
+        self._check(inputs)
+        values: dict[str, NDArray[Any]] = {}
+        for v in self.graph.values:
+            if isinstance(v, Input | Constant):
+                given = np.asarray(inputs[v.name]) if isinstance(v, Input) else v.array
+                values[v.name] = given if kind_of(v.dtype) == "int" else given.astype(np.float16)
+        for step in self.steps:
+            some = {name: values[name] for name in step.inputs}
+            if isinstance(step, HostStep):
+                found = step.run(self.graph, {name: self._read(name, a) for name, a in some.items()})
+                values.update({n: a if a.dtype.kind == "i" else _half(a) for n, a in found.items()})
+            elif isinstance(step, LibraryStep):
+                values.update(self._library(step, some))
+            else:
+                values.update(step.compute(level, some, self._shapes))
+        return {label: values[name] for label, name in self.graph.outputs}
+
+    def _library(self, step: LibraryStep, values: Mapping[str, NDArray[Any]]) -> dict[str, Half]:
+        """A library's kernel has its own levels; here it runs on a fresh device."""
+        from kohakutpu.device import Device
+        from kohakutpu.tensor import as_tensor
+
+        device = Device(self.machine)
+        tensors = {name: as_tensor(a, device=device, dtype=np.float16) for name, a in values.items()}
+        return {name: t.numpy() for name, t in step.launch(tensors, self._shapes).items()}
+
+
+def _half(values: NDArray[Any]) -> Half:
+    """Host results as they are stored: rounded once, saturated at FP16's ends."""
+    with np.errstate(over="ignore"):
+        halves = values.astype(np.float16)
+    over = np.isinf(halves) & np.isfinite(values.astype(np.float64))
+    return np.where(over, np.copysign(np.float16(65504), halves), halves).astype(np.float16)
+
+
+def _default() -> Device:
+    from kohakutpu.device import default
+
+    return default()

@@ -1,0 +1,44 @@
+"""Plans of the automatic scheduler: within the ruler's bounds, and the same bits at every level."""
+
+from __future__ import annotations
+
+import pytest
+
+from auto.cases import WORKLOADS, Workload
+from kohakuaccel.diagnostics import Refusal
+from kohakuaccel.graph import build as g
+from kohakuaccel.numerics import FP16
+from kohakutpu.auto import compile_graph
+from kohakutpu.machines import load
+
+SHIP = load("ship_3x2")
+
+
+@pytest.mark.parametrize("work", WORKLOADS, ids=lambda w: w.name)
+def test_levels_agree_and_stay_near_the_ruler(work: Workload) -> None:
+    plan = compile_graph(work.graph(), SHIP, host="refuse")
+    one, two, three = (run(work.inputs()) for run in (plan.run_schedule, plan.run_program, plan.run_image))
+    for label in one:
+        assert one[label].tobytes() == two[label].tobytes() == three[label].tobytes()
+    assert work.error(one) < work.tolerance
+
+
+def test_a_softmax_is_one_stage() -> None:
+    work = next(w for w in WORKLOADS if w.name == "softmax")
+    text = compile_graph(work.graph(), SHIP).pretty()
+    assert text == (
+        "plan on ship_3x2: 5 statements in 1 steps\n"
+        "kernel auto0: 1 stage\n"
+        "  row   softmax: 15 rows of 50, takes in t_sum, exps, t_max, t_mul"
+    )
+
+
+def test_what_no_unit_computes_is_the_hosts_or_refused() -> None:
+    b = g.Builder()
+    x = b.input("x", (4, 8), FP16)
+    program = b.graph(y=g.sin(x * 2.0) + x)
+    plan = compile_graph(program, SHIP)
+    assert [s.statements for s in plan.host_steps] == [("t_sin",)]
+    assert "host  t_sin: the vector cores have no sin" in plan.pretty()
+    with pytest.raises(Refusal, match="statement t_sin: every statement is computed by the machine"):
+        compile_graph(program, SHIP, host="refuse")
