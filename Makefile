@@ -3,6 +3,7 @@
 #   make check   format, lint, strict types, fast tests (under two minutes)
 #   make test    every test
 #   make bench   the benchmarks, with their bars
+#   make browser a Chromium for the tests of report pages, where none is installed (Debian and Ubuntu, as root)
 #   make measure the benchmarks again, written to docs/measured.md (on a machine that does nothing else)
 
 SHELL := /bin/sh
@@ -14,7 +15,7 @@ PYTHON ?= $(shell for p in python3.11 python3.12 python3.13 python3; do \
 	$$p -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo $$p && break; done)
 PIP := $(PY) -m pip --disable-pip-version-check --quiet
 
-.PHONY: demo check test lint format warm bench measure relock setup clean
+.PHONY: demo check test lint format warm bench browser measure relock setup clean
 
 demo: $(STAMP)
 	$(VENV)/bin/kohaku run examples/kohakutpu/01_tensors.py
@@ -43,6 +44,20 @@ bench: $(STAMP)
 	$(PY) benchmarks/vector.py --check
 	$(PY) benchmarks/dispatch.py --check
 	$(PY) benchmarks/kernels.py --check
+	$(PY) benchmarks/models.py --check
+
+# The tests of report pages drive a Chromium; without one they are left out, except in continuous integration.
+BROWSERS := chromium chromium-browser google-chrome google-chrome-stable
+browser:
+	@test -z "$$CHROMIUM" || { "$$CHROMIUM" --version; exit; }; \
+	for name in $(BROWSERS); do command -v $$name && exit 0; done; \
+	if test "$$(id -u)" != 0 || ! command -v apt-get >/dev/null; then \
+		echo "no browser found, and this is not root on Debian or Ubuntu: install Chromium, or name it with CHROMIUM=/path"; \
+		exit 1; \
+	fi; \
+	echo "installing the distribution's chromium"; export DEBIAN_FRONTEND=noninteractive; \
+	apt-get install --yes --quiet --no-install-recommends chromium >/dev/null 2>&1 || \
+	{ apt-get update --quiet && apt-get install --yes --quiet --no-install-recommends chromium; }
 
 measure: $(STAMP)
 	$(PY) benchmarks/publish.py

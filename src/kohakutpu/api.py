@@ -7,8 +7,8 @@ or byte order. Every operator is a kernel of `kohakutpu.kernels`.
 from __future__ import annotations
 
 from collections.abc import Callable, Generator, Sequence
-from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, Literal, TypeVar
+from contextlib import AbstractContextManager, contextmanager
+from typing import TYPE_CHECKING, Any, Literal, ParamSpec, TypeVar, overload
 
 import numpy as np
 from numpy.typing import DTypeLike
@@ -23,7 +23,9 @@ from kohakutpu.tensor import Axis, Tensor, as_tensor, current_device
 if TYPE_CHECKING:
     from kohakuaccel.machine import Machine
     from kohakuaccel.sim import Timeline
+    from kohakutpu.auto import Substitution
     from kohakutpu.device import Device
+    from kohakutpu.lazy import Jitted, Recording
 
 __all__ = [
     "Tensor",
@@ -36,6 +38,8 @@ __all__ = [
     "exp2",
     "full",
     "gelu",
+    "graph",
+    "jit",
     "layernorm",
     "log",
     "log2",
@@ -67,6 +71,7 @@ __all__ = [
 ]
 
 Sizes = int | Sequence[int]
+P = ParamSpec("P")
 R = TypeVar("R")
 
 
@@ -190,6 +195,45 @@ def time(fn: Callable[..., R], *args: Any, device: Device | None = None, **kwarg
 
     name = getattr(fn, "__name__", type(fn).__name__)
     return timed(device or current_device(), lambda: fn(*args, **kwargs), name)
+
+
+# Programs as one graph
+
+
+def graph(
+    *, host: str = "allow", substitutions: Sequence[Substitution] | None = None, device: Device | None = None
+) -> AbstractContextManager[Recording]:
+    """`with ktpu.graph():` what is asked of tensors inside runs at the end of the block, compiled as one program.
+
+    host: "refuse" refuses a program with steps of the host. substitutions: the kernels that may stand for parts of the
+    program; `()` for none, by default those that are registered. See docs/lazy.md.
+    """
+    from kohakutpu import lazy
+
+    return lazy.graph(host=host, substitutions=substitutions, device=device)
+
+
+@overload
+def jit(fn: Callable[P, R], /) -> Jitted[P, R]: ...
+@overload
+def jit(
+    *, host: str = "allow", substitutions: Sequence[Substitution] | None = None
+) -> Callable[[Callable[P, R]], Jitted[P, R]]: ...
+def jit(
+    fn: Callable[..., Any] | None = None,
+    /,
+    *,
+    host: str = "allow",
+    substitutions: Sequence[Substitution] | None = None,
+) -> Any:
+    """Decorator: the function is traced once per kind of arguments, compiled as one program, and replayed.
+
+    `fn.plan(*args)` is what runs, `fn.lower(*args)` the graph. host, substitutions: as for `graph`. See docs/lazy.md.
+    """
+    from kohakutpu import lazy
+
+    made = lazy.jit(host=host, substitutions=substitutions)
+    return made if fn is None else made(fn)
 
 
 # The methods of Tensor as functions

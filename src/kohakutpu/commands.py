@@ -6,13 +6,14 @@ Every answer is a line or two over the parts that decide it; nothing is computed
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
 from kohakuaccel.machine import Machine
 
 if TYPE_CHECKING:
     from kohakuaccel.image import Image
+    from kohakuaccel.sim import Timeline
 
 DEFAULT_MACHINE = "ship_3x2"
 
@@ -43,6 +44,14 @@ def stats() -> Mapping[str, object]:
     counts = api.stats()
     used = counts["dispatches"] or counts["bytes_to_device"]
     return {name: value for name, value in counts.items() if name not in _ROOM} if used else {}
+
+
+def timed(call: Callable[[], None], name: str) -> Timeline:
+    """Make the call; the modelled timeline of everything that it ran on the default device."""
+    from kohakutpu import api
+    from kohakutpu.sim import session
+
+    return session.timed(api.device(), call, name)[1]
 
 
 def smoke(machine: Machine) -> tuple[bool, str]:

@@ -16,6 +16,7 @@ import numpy as np
 
 from kohakuaccel.diagnostics import Fault, Refusal
 from kohakutpu import broadcasting as shapes
+from kohakutpu import recording
 from kohakutpu.broadcasting import Shape
 from kohakutpu.callers import at_users_line
 from kohakutpu.conversion import Shown, constant, is_scalar, reciprocal_constant, result_dtype
@@ -103,6 +104,9 @@ def unary(name: str, x: Tensor) -> Tensor:
     """One elementwise kernel."""
     if x.size == 0:
         return x
+    recorder = recording.current()
+    if recorder is not None:
+        return recorder.operator(name, x)
     return _shaped(_call(name, x if x.ndim else x.reshape(1)), x.shape, x.dtype)
 
 
@@ -128,6 +132,9 @@ def binary(name: str, a: Any, b: Any) -> Tensor:
     size = shapes.size_of(shape)
     if size == 0:
         return _known(x, 0.0, shape, dtype)
+    recorder = recording.current()
+    if recorder is not None:
+        return recorder.operator(name, x, y)
     if x.size < size or y.size < size:
         by_row = _by_row(name, x, y, size, shape)
         if by_row is not None:
@@ -139,6 +146,9 @@ def binary(name: str, a: Any, b: Any) -> Tensor:
 def _with_constant(kernel: str, x: Tensor, value: float) -> Tensor:
     if x.size == 0:
         return x
+    recorder = recording.current()
+    if recorder is not None:
+        return recorder.operator(kernel, x, value=value)
     return _shaped(_call(kernel, x if x.ndim else x.reshape(1), value=value), x.shape, x.dtype)
 
 
@@ -186,6 +196,9 @@ def matmul(a: Any, b: Any) -> Tensor:
     shape = (*batch, *x.shape[-2:-1], *y.shape[-2:-1])
     if shapes.size_of(shape) == 0 or depth == 0:
         return _known(x, 0.0, shape, dtype)
+    recorder = recording.current()
+    if recorder is not None:
+        return recorder.operator("matmul", x, y)
     x2, y2 = x.reshape(*x.shape[:-2], rows, depth), y.reshape(*y.shape[:-2], cols, depth)
     try:
         return _shaped(_contract(x2, y2, batch), shape, dtype)
@@ -224,6 +237,9 @@ def softmax(x: Tensor, axis: int = -1) -> Tensor:
     (chosen,) = shapes.normalise_axes(axis, x.ndim, "softmax")
     if x.size == 0:
         return x
+    recorder = recording.current()
+    if recorder is not None:
+        return recorder.operator("softmax", x, axis=chosen)
     if chosen != x.ndim - 1:
         order = (*(i for i in range(x.ndim) if i != chosen), chosen)
         return softmax(x.transpose(*order)).transpose(*(order.index(i) for i in range(x.ndim)))
@@ -256,7 +272,11 @@ def rmsnorm(x: Tensor, w: Any, eps: float) -> Tensor:
     dtype = result_dtype(x.dtype, weight.dtype)
     if x.size == 0:
         return _shaped(x, x.shape, dtype)
-    return _shaped(_call("rmsnorm", rows, weight, eps=_epsilon(eps, "rmsnorm eps")), x.shape, dtype)
+    small = _epsilon(eps, "rmsnorm eps")
+    recorder = recording.current()
+    if recorder is not None:
+        return recorder.operator("rmsnorm", x, weight, eps=small)
+    return _shaped(_call("rmsnorm", rows, weight, eps=small), x.shape, dtype)
 
 
 @at_users_line
@@ -267,7 +287,11 @@ def layernorm(x: Tensor, w: Any, b: Any, eps: float) -> Tensor:
     dtype = result_dtype(x.dtype, weight.dtype, bias.dtype)
     if x.size == 0:
         return _shaped(x, x.shape, dtype)
-    return _shaped(_call("layernorm", rows, weight, bias, eps=_epsilon(eps, "layernorm eps")), x.shape, dtype)
+    small = _epsilon(eps, "layernorm eps")
+    recorder = recording.current()
+    if recorder is not None:
+        return recorder.operator("layernorm", x, weight, bias, eps=small)
+    return _shaped(_call("layernorm", rows, weight, bias, eps=small), x.shape, dtype)
 
 
 @at_users_line
@@ -290,6 +314,9 @@ def reduce(name: str, x: Tensor, axis: Axis, keepdims: bool) -> Tensor:
         return _known(x, 0.0 if name == "sum" else np.nan, shape, x.dtype)
     if length == 1:
         return Tensor(x.storage, shape, x.dtype)
+    recorder = recording.current()
+    if recorder is not None:
+        return recorder.operator(name, x, axes=axes, keepdims=keepdims)
     if axes == tuple(range(axes[0], axes[0] + len(axes))):
         behind = shapes.size_of(x.shape[axes[-1] + 1 :])
         if behind > 1:

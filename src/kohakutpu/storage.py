@@ -121,8 +121,19 @@ class Storage:
         """Before a kernel reads the value: what is derived from a value that only the device has is derived there."""
         made = self._remake() if self.pending and self._remake is not None else None
         if made is not None:
-            self._buffers.update(made._buffers)
-            self._derive = self._remake = None
+            self.fulfil(made)
+
+    def fulfil(self, made: Storage) -> None:
+        """The value is what another storage holds: its materialisations and its host copy become this one's too."""
+        self._buffers.update(made._buffers)
+        self._tolerated |= made._tolerated
+        self._host = made._host
+        self.device_born = made.device_born
+        self._derive, self._remake = made._derive, made._remake
+
+    def abandon(self, refuse: Callable[[], Storage]) -> None:
+        """The value will never be made: whoever asks for it gets what `refuse` raises."""
+        self._derive, self._remake = (lambda: refuse().host()), refuse
 
     @property
     def resident_bytes(self) -> int:

@@ -15,7 +15,7 @@ from numpy.typing import DTypeLike, NDArray
 
 from kohakuaccel.diagnostics import Fault, Refusal
 from kohakutpu import broadcasting as shapes
-from kohakutpu import conversion
+from kohakutpu import conversion, recording
 from kohakutpu.broadcasting import Shape
 from kohakutpu.callers import at_users_line
 from kohakutpu.conversion import Overflow, Shown
@@ -213,6 +213,9 @@ class Tensor:
         if shapes.keeps_order(self._shape, order):
             return Tensor(self._storage, shape, self._dtype)
         source, held, dtype = self._storage, self._shape, self._dtype
+        recorder = recording.current()
+        if recorder is not None and recorder.moves(source):
+            return recorder.permuted(self, order)
         if source.on_host and not source.device_born:
             # The host's array is all that the transpose needs, so both forms can be kept for each other's life.
             derived = source.expansions.get(("turned", held, order))
@@ -243,6 +246,9 @@ class Tensor:
         size = shapes.size_of(shape)
         if size == source.size:
             return Tensor(source, shape, dtype)
+        recorder = recording.current()
+        if recorder is not None and recorder.moves(source):
+            return recorder.expanded(self, shape)
         derived = source.expansions.get((held, shape))
         if derived is None:
             derived = Storage(

@@ -52,6 +52,14 @@ def test_a_quick_clock_run() -> None:
 
 
 @pytest.mark.slow
+def test_a_quick_models_run() -> None:
+    command = [sys.executable, str(FOLDER / "models.py"), "--quick"]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    record = json.loads(done.stdout.splitlines()[-1])
+    assert all(1e-3 < row["relative error"] < 0.06 and row["simulated ms (modelled)"] > 0 for row in record["rows"])
+
+
+@pytest.mark.slow
 def test_a_quick_dispatch_run_compiles_from_nothing() -> None:
     command = [sys.executable, str(FOLDER / "dispatch.py"), "--quick"]
     done = subprocess.run(command, capture_output=True, text=True, check=True)

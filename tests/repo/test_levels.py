@@ -31,10 +31,11 @@ ORDER: dict[str, tuple[tuple[str, ...], ...]] = {
         ("schedule",),
         ("graph",),
         ("lang",),
+        ("whatif",),
         ("cli",),
     ),
     "kohakutpu": (
-        ("machines", "layouts", "broadcasting", "conversion", "callers"),
+        ("machines", "layouts", "broadcasting", "conversion", "callers", "recording"),
         ("isa",),
         ("units",),
         ("dispatch_acks",),
@@ -52,6 +53,7 @@ ORDER: dict[str, tuple[tuple[str, ...], ...]] = {
         ("operators",),
         ("api",),
         ("models",),
+        ("whatif",),
         ("commands",),
     ),
 }

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kohakuaccel.diagnostics import Refusal, SourceLine
@@ -28,6 +28,7 @@ def test_a_table_gives_the_spans_back() -> None:
     assert list(SpanTable.of([])) == []
 
 
+@settings(deadline=None)
 @given(INTERVALS, EDGES)
 def test_covered_cycles_are_counted_once(intervals: list[tuple[int, int]], edges: list[int]) -> None:
     low, high = np.array(intervals, np.int64).reshape(-1, 2).T
@@ -35,6 +36,7 @@ def test_covered_cycles_are_counted_once(intervals: list[tuple[int, int]], edges
     assert covered(low, high, np.array(edges)).tolist() == [sum(c < edge for c in cycles) for edge in edges]
 
 
+@settings(deadline=None)
 @given(INTERVALS, EDGES)
 def test_clipping_keeps_every_cycle_of_a_window(intervals: list[tuple[int, int]], edges: list[int]) -> None:
     table = SpanTable.of(Span(0, a, b, "work", "x") for a, b in intervals)

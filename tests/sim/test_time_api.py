@@ -178,8 +178,11 @@ def test_launches_are_named_and_bring_their_levels() -> None:
     assert [s.name for s in t.stages] == ["matmul stage 0", "matmul (2) stage 0", "matmul stage 0"]
     assert seen == ["matmul"] * 3
     assert set(t.texts) == {
-        f"{k}/{level}" for k in ("matmul", "matmul (2)") for level in ("trace", "schedule", "program")
+        f"{k}/{level}" for k in ("matmul", "matmul (2)") for level in ("your lines", "trace", "schedule", "program")
     }
     assert t.texts["matmul/schedule"].startswith("schedule matmul on mini")
     assert "GEMM" in t.texts["matmul (2)/program"]
     assert "sweep" in t.texts["matmul/trace"]
+    shown = t.texts["matmul/your lines"].splitlines()
+    assert [line.split()[0] for line in shown] == [f"products.py:{n}" for n in range(31, 31 + len(shown))]
+    assert any("acc += a[i, k] @ b[j, k]" in line for line in shown)

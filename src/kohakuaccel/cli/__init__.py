@@ -41,11 +41,31 @@ def run(
     script: Annotated[Path, typer.Argument(help="A Python program.")],
     machine: Machine = None,
     stats: Annotated[bool, typer.Option(help="Print what the run cost.")] = True,
+    time: Annotated[Path | None, typer.Option(help="Also time it, and write the timeline to this file.")] = None,
 ) -> None:
     """Run a Python program on a machine, then print what it cost. Further words go to the program."""
-    from kohakuaccel.cli.running import run_script
+    if time is not None:
+        from kohakuaccel.cli.timing import run_timed
 
-    run_script(script, context.args, machine, stats)
+        run_timed(script, context.args, machine, stats, time)
+    else:
+        from kohakuaccel.cli.running import run_script
+
+        run_script(script, context.args, machine, stats)
+
+
+@app.command()
+def report(
+    file: Annotated[Path, typer.Argument(help="A timeline: kohaku run SCRIPT --time FILE writes one.")],
+    stage: Annotated[int | None, typer.Option(help="Everything about the stage of this number.")] = None,
+    every: Annotated[bool, typer.Option("--all", help="Every stage, not only the longest.")] = False,
+    html: Annotated[Path | None, typer.Option(help="Also write one page for a browser.")] = None,
+    perfetto: Annotated[Path | None, typer.Option(help="Also write a trace for the Perfetto UI.")] = None,
+) -> None:
+    """Show what limits a timed run: stages, roofline, bytes moved, instructions."""
+    from kohakuaccel.cli.reporting import report
+
+    report(file, stage, every, html, perfetto)
 
 
 @app.command()
@@ -66,6 +86,26 @@ def plan(
 
         save_image(image_of(found), save)
         typer.echo(f"\nimage for {found.machine.name} written to {save}")
+
+
+@app.command()
+def whatif(
+    target: Annotated[str, typer.Argument(help="A kernel as in `plan`, or a script.py to run.")],
+    shapes: Shapes = None,
+    machine: Machine = None,
+    setting: Annotated[list[str] | None, typer.Option("--set", help="A change for every variant: clusters=12.")] = None,
+    feature: Annotated[list[str] | None, typer.Option(help="A feature switched on for every variant.")] = None,
+    variant: Annotated[list[str] | None, typer.Option(help="One more variant: clusters=12,L=3.")] = None,
+    sweep: Annotated[list[str] | None, typer.Option(help="A variant for each value: L=3,10,30.")] = None,
+    knob: Annotated[list[str] | None, typer.Option(help="A block parameter of the kernel, for every row.")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the comparison as JSON.")] = False,
+) -> None:
+    """Compare schedules and times on machines that do not exist."""
+    from kohakuaccel.cli.whatif import show
+
+    listed = [words or [] for words in (shapes, setting, feature, variant, sweep, knob)]
+    if not show(target, machine, *listed, as_json=as_json):
+        raise typer.Exit(2)
 
 
 @app.command()

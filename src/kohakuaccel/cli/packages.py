@@ -1,4 +1,4 @@
-"""Machine packages as the command line sees them: a module `<package>.commands` that answers five questions.
+"""Machine packages as the command line sees them: a module `<package>.commands` that answers six questions.
 
 Which machines exist comes from their descriptions. What a machine computes, how it is opened and how its
 instructions print stay with its package, which is imported here by name and only when it is asked.
@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import importlib
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Protocol, cast
 
 from kohakuaccel.diagnostics import Unsupported
@@ -17,6 +17,7 @@ from kohakuaccel.machine.describe import families
 
 if TYPE_CHECKING:
     from kohakuaccel.image import Image
+    from kohakuaccel.sim import Timeline
 
 
 class Commands(Protocol):
@@ -35,6 +36,10 @@ class Commands(Protocol):
 
     def stats(self) -> Mapping[str, object]:
         """What the default device has counted; empty when it was not used."""
+        ...
+
+    def timed(self, call: Callable[[], None], name: str) -> Timeline:
+        """Make the call; the modelled timeline of everything that it ran on the default device."""
         ...
 
     def smoke(self, machine: Machine) -> tuple[bool, str]:

@@ -15,7 +15,8 @@ class Counters:
     dispatches: images run. rounds: control programs started. flits: instructions sent, by opcode name.
     relayouts: tensors whose byte order was changed through the host, `relayout_bytes` in both directions.
     device_relayouts: stages that changed a byte order on the device.
-    host_steps: operations computed by the host instead of the device.
+    host_steps: operations computed by the host instead of the device, `host_step_bytes` what they read and wrote.
+    graph_breaks: values that were read while a graph was recorded, each the end of one graph.
     saturations, nonfinite: elements, as the units count them. faults: runs that ended in a fault or a hang.
     """
 
@@ -29,6 +30,8 @@ class Counters:
     device_relayouts: int = 0
     relayout_bytes: int = 0
     host_steps: int = 0
+    host_step_bytes: int = 0
+    graph_breaks: int = 0
     saturations: int = 0
     nonfinite: int = 0
     faults: int = 0

@@ -11,6 +11,7 @@ from collections.abc import Generator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
+from itertools import chain, pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -98,6 +99,7 @@ class StageNode:
 
 
 Node = StageNode | LoopNode | StoreNode | StatementNode
+_CLOSE = 8  # lines of a kernel between which nothing is left out when they are shown
 
 
 @dataclass(slots=True)
@@ -133,6 +135,28 @@ class Trace:
 
         walk(self.body, 0)
         return "\n".join(lines)
+
+    def lines(self) -> str:
+        """The program's lines behind the trace, file by file: "file.py:12  text". What stands between two of them is
+        shown too where they are close."""
+        named: dict[str, set[int]] = {}
+
+        def walk(nodes: list[Node]) -> None:
+            for node in nodes:
+                named.setdefault(node.source.file, set()).add(node.source.line)
+                if isinstance(node, StageNode | LoopNode):
+                    walk(node.body)
+
+        walk(self.body)
+        shown: list[str] = []
+        for file, numbers in named.items():
+            ordered = sorted(numbers)
+            between = (range(a, b) if b - a <= _CLOSE else (a,) for a, b in pairwise(ordered))
+            shown += [
+                f"{Path(file).name}:{line}  {linecache.getline(file, line).rstrip()}".rstrip()
+                for line in (*chain.from_iterable(between), ordered[-1])
+            ]
+        return "\n".join(shown)
 
 
 def _describe(node: Node) -> str:

@@ -99,9 +99,8 @@ def load(path: Path) -> Timeline:
 
 
 def _timeline(found: dict[str, Any]) -> Timeline:
-    t = Timeline(
-        *(found[name] for name in ("name", "machine", "clock_mhz")), tuple(found["kinds"]), tuple(found["work"])
-    )
+    kinds, work = tuple(found["kinds"]), tuple(found["work"])
+    t = Timeline(found["name"], found["machine"], found["clock_mhz"], kinds, work)
     for name in ("cycles", "host", "counters", "levels", "peaks", "texts"):
         setattr(t, name, found[name])
     t.assumed = tuple(found["assumed"])

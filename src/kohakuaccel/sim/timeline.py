@@ -16,6 +16,7 @@ from kohakuaccel.diagnostics import Refusal, SourceLine
 from kohakuaccel.sim.spans import Span
 
 if TYPE_CHECKING:
+    from kohakuaccel.sim.summary import Summary
     from kohakuaccel.sim.windows import Windows
 
 IDLE = "idle"
@@ -173,8 +174,14 @@ class Timeline:
             if any(a[0] > b[0] for a, b in pairwise(points)):
                 raise Refusal("a series goes forward in time", where=name)
 
+    def summary(self) -> Summary:
+        """What the reports say, as values: per stage its limiter, waits, longest instructions, place under the roof."""
+        from kohakuaccel.sim.summary import summarise
+
+        return summarise(self)
+
     def report(self) -> str:
-        """The text report: per stage what limits it, how full resources are, what was waited for."""
+        """The text report: per stage what limits it and what that waited for; roofline, bytes moved, instructions."""
         from kohakuaccel.sim.report import text
 
         return text(self)
@@ -191,6 +198,12 @@ class Timeline:
         from kohakuaccel.sim.files import load
 
         return load(Path(path))
+
+    def html(self, path: str | Path) -> None:
+        """Write one page for a browser that needs nothing else: timeline, stages, roofline, IR levels."""
+        from kohakuaccel.sim.page import write
+
+        write(self, Path(path))
 
     def perfetto(self, path: str | Path) -> None:
         """Write a trace for the Perfetto UI (JSON trace events; a microsecond there is a cycle here)."""

@@ -74,9 +74,13 @@ class Windows:
             shares.append(Share(group, total, kinds, busy))
         return shares
 
-    def waits(self, window: int) -> dict[str, int]:
-        """Cycles waited, by what was waited for, longest first."""
-        return {name: cycles for name, (cycles, _) in self._sums(window, self.table.on, self._waiting).items()}
+    def waits(self, window: int, group: str | None = None) -> dict[str, int]:
+        """Cycles waited, by what was waited for, longest first: those of one group, or of all."""
+        which = self._waiting
+        if group is not None:
+            tracks = [n for n, track in enumerate(self.timeline.tracks) if track.group == group]
+            which = which & np.isin(self.table.track[self._row], tracks)
+        return {name: cycles for name, (cycles, _) in self._sums(window, self.table.on, which).items()}
 
     def top(self, window: int) -> dict[str, tuple[int, int]]:
         """(cycles, times) by text of what units worked at, longest first."""

@@ -52,6 +52,16 @@ def over(ranges: Iterable[Range]) -> Index:
     return found
 
 
+def digits(ranges: Iterable[Range], place: Index) -> dict[Range, Index]:
+    """What each range is at a place among all points of some ranges, row after row."""
+    found: dict[Range, Index] = {}
+    below = 1
+    for r in reversed(tuple(ranges)):
+        found[r] = place // below % r.extent
+        below *= r.extent
+    return found
+
+
 def long(ranges: Iterable[Range]) -> Ranges:
     """The ranges with more than one value."""
     return tuple(r for r in ranges if r.extent > 1)
@@ -178,4 +188,4 @@ def _cut(index: Index, block: int) -> tuple[Index, Index]:
     return Index(index.offset // block, tuple(outer)), Index(index.offset % block, tuple(inner))
 
 
-__all__ = ["View", "flat", "long", "matrix", "moved", "over", "row", "size", "step_of", "without"]
+__all__ = ["View", "digits", "flat", "long", "matrix", "moved", "over", "row", "size", "step_of", "without"]

@@ -14,11 +14,14 @@ from kohakuaccel.graph.rewrite import Rewrites
 from kohakuaccel.graph.verify import verify
 from kohakuaccel.machine import Machine
 from kohakutpu.auto.emit import emit
+from kohakutpu.auto.fusion import Sources, stage_of
 from kohakutpu.auto.host import HostStep
 from kohakutpu.auto.normalise import normalised
 from kohakutpu.auto.plan import GraphPlan
-from kohakutpu.auto.stages import Fusion, Stage
+from kohakutpu.auto.stages import Stage
 from kohakutpu.auto.steps import KernelStep, LibraryStep, Step
+from kohakutpu.auto.storage import in_reach
+from kohakutpu.auto.substitute import Cut, Substitution, cut, registered
 
 Part = Stage | LibraryStep | str
 """A stage, a library's kernel, or a statement left to the host."""
@@ -29,7 +32,7 @@ def compile_graph(
     machine: Machine,
     *,
     host: Literal["allow", "refuse"] = "allow",
-    substitutions: Sequence[Any] | None = None,
+    substitutions: Sequence[Substitution] | None = None,
     rewrites: Rewrites | None = None,
 ) -> GraphPlan:
     """The plan of a graph on a machine.
@@ -38,31 +41,41 @@ def compile_graph(
     that may stand for patterns (None: the registered ones). rewrites: what changes the graph first (None: the tidy
     rules and the shifted forms).
     """
-    ready = normalised(verify(graph), rewrites)
-    return _Compiler(ready, machine, host == "refuse").plan()
+    found = cut(verify(graph), registered() if substitutions is None else substitutions)
+    return _Compiler(normalised(found.graph, rewrites), machine, host == "refuse", found).plan()
 
 
 class _Compiler:
-    def __init__(self, graph: Graph, machine: Machine, refuse: bool) -> None:
+    def __init__(self, graph: Graph, machine: Machine, refuse: bool, found: Cut) -> None:
         self.graph, self.machine, self.refuse = graph, machine, refuse
+        self.found = found
         self.single: dict[str, str] = {}
         self.hosted: dict[str, str] = {}
 
     def plan(self) -> GraphPlan:
         while True:
-            parts = self._parts()
             try:
-                steps = self._steps(parts)
+                steps = self._steps(self._parts())
             except _Again:
                 continue
             notes = tuple(f"{name} is computed by itself: {why}" for name, why in self.single.items())
-            return GraphPlan(self.graph, self.machine, steps, notes)
+            inner = frozenset(label for labels in self.found.labels for label in labels)
+            return GraphPlan(self.graph, self.machine, steps, notes, inner)
+
+    @property
+    def _library(self) -> list[LibraryStep]:
+        """The kernels that stand for a part of the program; their operands are outputs of the graph."""
+        named = dict(self.graph.outputs)
+        return [
+            LibraryStep(call.title, call.run, tuple(named[one] for one in labels), (call.result,), call.stands_for)
+            for call, labels in zip(self.found.calls, self.found.labels)
+        ]
 
     # what each statement becomes
 
     def _parts(self) -> list[Part]:
         """A stage or a host statement for every value that has to exist, in the order of the graph."""
-        fusion = Fusion(self.graph, self.single)
+        sources = Sources(self.graph, self.single)
         wanted = {name for _, name in self.graph.outputs}
         parts: list[Part] = []
         for value in reversed(self.graph.values):
@@ -71,12 +84,16 @@ class _Compiler:
             part: Part = value.name
             if value.name not in self.hosted:
                 try:
-                    part = fusion.stage(value)
+                    part = stage_of(sources, value)
                 except Unsupported as problem:
+                    changed = in_reach(sources, value)
+                    if changed is not None:
+                        self.graph = changed
+                        raise _Again from problem
                     self._host(value.name, problem.rule)
             parts.append(part)
             wanted.update(part.reads if isinstance(part, Stage) else (r.value for r in value.body.reads()))
-        return parts[::-1]
+        return [*self._library, *parts[::-1]]
 
     def _host(self, name: str, reason: str) -> None:
         if self.refuse:
@@ -94,6 +111,7 @@ class _Compiler:
         """Parts in as few steps as their order allows: stages that can go on do, then what the host can do."""
         steps: list[Step] = []
         made = {v.name for v in self.graph.values if not isinstance(v, Statement)}
+        made.difference_update(call.result for call in self.found.calls)
         left = list(parts)
         groups: list[list[Part]] = []
         while left:

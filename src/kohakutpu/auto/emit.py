@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product as points
-from math import prod
 
 import numpy as np
 
@@ -141,20 +140,16 @@ class _Emitter:
             target[e] <<= value(stage.body, leaf)
 
     def rows(self, stage: RowStage) -> None:
-        count, width = access.size(stage.rows), access.size(stage.columns)
-        single = stage.number or not stage.columns
-        target = self.target(stage.root.name, (count,) if single else (count, width))
-        for found in grid(*([r.extent for r in stage.rows] or [1])):
-            places = self._places(stage.rows, found)
+        target = self.target(stage.root.name, (stage.count, stage.width) if stage.width else (stage.count,))
+        for part in stage.parts:
+            for found in grid(*([r.extent for r in part.rows] or [1])):
+                places = self._places(part.rows, found)
 
-            def leaf(e: Expr, places: Places = places) -> Value:
-                assert isinstance(e, Read)
-                view = access.row(self._flat(e), self._total(e), stage.columns)
-                assert view is not None
-                return self._row(e.value, view, places)
+                def leaf(e: Expr, places: Places = places, views: Mapping[Read, View] = part.views) -> Value:
+                    assert isinstance(e, Read)
+                    return self._row(e.value, views[e], places)
 
-            at = self._index(access.over(stage.rows), places)
-            target[at] <<= value(stage.body, leaf)
+                target[self._index(part.place, places)] <<= value(part.body, leaf)
 
     def _row(self, name: str, view: View, places: Places) -> PortView:
         port = self.port(name, view)
@@ -174,16 +169,22 @@ class _Emitter:
             held = {p.name: self._accumulate(p, places, i, j, tile) for p in stage.products}
 
             def leaf(
-                e: Expr, held: dict[str, L.Tile] = held, outer: list[Position] = outer, i: Position = i, j: Position = j
+                e: Expr,
+                held: dict[str, L.Tile] = held,
+                outer: list[Position] = outer,
+                i: Position = i,
+                j: Position = j,
+                places: Places = places,
             ) -> Value:
                 if isinstance(e, Accumulator):
                     return held[e.name]
                 assert isinstance(e, Read)
-                index, total = self._flat(e), self._total(e)
-                for group, at in ((stage.rows, i), (stage.columns, j)):
-                    if index == access.over(group) and total == access.size(group):
-                        return self.port(e.value, View((total,), ()))[at]
-                return self.port(e.value, View((*lead, high, wide), ()))[(*outer, i, j)]
+                kind, view = stage.beside[e]
+                port = self.port(e.value, view)
+                if kind == "whole":
+                    return port[(*outer, i, j)]
+                lead = tuple(self._index(x, places) for x in view.index)
+                return port[(*lead, i if kind == "row" else j)]
 
             target[(*outer, i, j)] <<= value(stage.body, leaf)
 
@@ -207,13 +208,6 @@ class _Emitter:
     @staticmethod
     def _places(ranges: Ranges, found: Position | tuple[Position, ...]) -> Places:
         return dict(zip(ranges, found if isinstance(found, tuple) else (found,)))
-
-    def _flat(self, read: Read) -> Index:
-        shape = self.graph[read.value].shape
-        return access.flat(read, shape, tuple(range(len(shape))))
-
-    def _total(self, read: Read) -> int:
-        return prod(self.graph[read.value].shape)
 
     def _index(self, index: Index, places: Places) -> Position:
         """An index of the graph as one of the kernel language, ranges being stage axes or numbers."""

@@ -21,6 +21,8 @@ from kohakuaccel.graph.run import evaluate
 from kohakuaccel.graph.structure import as_contraction
 from kohakuaccel.graph.verify import kind
 from kohakuaccel.numerics import FP32
+from kohakutpu.auto.boxes import boxes
+from kohakutpu.auto.windows import Windows
 
 EXACT = 2048
 """Whole numbers up to here are halves."""
@@ -44,10 +46,15 @@ class Tabulate(Rewrite):
     def rewrite(self, graph: Graph) -> Graph:
         values: dict[str, Value] = {}
         for value in graph.values:
-            if isinstance(value, Statement) and kind_of(value.dtype) != "int":
+            if isinstance(value, Statement) and kind_of(value.dtype) != "int" and not _pieces(value):
                 value = with_body(value, _Tables(values, graph, self.limit).visit(value.body))
             values[value.name] = value
         return graph.with_values(values.values())
+
+
+def _pieces(statement: Statement) -> bool:
+    """Whether positions only say which source a place has."""
+    return any(r.guards for r in statement.body.reads()) and boxes(statement) is not None
 
 
 class _Tables:
@@ -203,7 +210,7 @@ READY = TIDY + ShiftedLogSumExp()
 def normalised(graph: Graph, rewrites: Rewrites | None) -> Graph:
     """The graph in the form that stages are searched in."""
     tidy = (READY if rewrites is None else rewrites).apply(graph)
-    shaped = (CutRanges() + Tabulate() + OperandsApart()).apply(tidy)
+    shaped = (CutRanges() + Windows() + Tabulate() + OperandsApart()).apply(tidy)
     return (CommonSubexpressions() + DeadCode()).apply(shaped)
 
 

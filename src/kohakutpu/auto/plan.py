@@ -26,13 +26,24 @@ Half = NDArray[np.float16]
 
 
 class GraphPlan:
-    """A graph's steps on one machine. graph: as rewritten. notes: what was decided about fusion."""
+    """A graph's steps on one machine. graph: as rewritten; what a library's kernel makes is an input of it, what it
+    takes is an output under one of the labels `inner`. notes: what was decided about fusion."""
 
-    def __init__(self, graph: Graph, machine: Machine, steps: tuple[Step, ...], notes: tuple[str, ...] = ()) -> None:
+    def __init__(
+        self,
+        graph: Graph,
+        machine: Machine,
+        steps: tuple[Step, ...],
+        notes: tuple[str, ...] = (),
+        inner: frozenset[str] = frozenset(),
+    ) -> None:
         self.graph = graph
         self.machine = machine
         self.steps = steps
         self.notes = notes
+        made = {name for s in steps if isinstance(s, LibraryStep) for name in s.outputs}
+        self.inputs = tuple(v for v in graph.inputs if v.name not in made)
+        self.outputs = tuple((label, name) for label, name in graph.outputs if label not in inner)
         self._shapes = {v.name: v.shape for v in graph.values}
         self._constants: WeakKeyDictionary[Device, dict[str, Any]] = WeakKeyDictionary()
 
@@ -74,17 +85,17 @@ class GraphPlan:
                 hint="compile the graph for the device's machine",
             )
         values: dict[str, Any] = dict(self._kept(device))
-        for value in self.graph.inputs:
+        for value in self.inputs:
             values[value.name] = self._given(value, inputs[value.name], device)
         for step in self.steps:
             if isinstance(step, HostStep):
                 values.update(self._on_host(step, values, device))
             else:
                 values.update(step.launch({name: values[name] for name in step.inputs}, self._shapes))
-        return {label: values[name] for label, name in self.graph.outputs}
+        return {label: values[name] for label, name in self.outputs}
 
     def _check(self, inputs: Mapping[str, Any]) -> None:
-        names = {v.name: v.shape for v in self.graph.inputs}
+        names = {v.name: v.shape for v in self.inputs}
         for name in inputs:
             if name not in names:
                 raise Refusal(f"inputs are the graph's{did_you_mean(name, names)}", where="plan", got=name)
@@ -153,7 +164,7 @@ class GraphPlan:
         self._check(inputs)
         values: dict[str, NDArray[Any]] = {}
         for v in self.graph.values:
-            if isinstance(v, Input | Constant):
+            if v in self.inputs or isinstance(v, Constant):
                 given = np.asarray(inputs[v.name]) if isinstance(v, Input) else v.array
                 values[v.name] = given if kind_of(v.dtype) == "int" else given.astype(np.float16)
         for step in self.steps:
@@ -165,7 +176,7 @@ class GraphPlan:
                 values.update(self._library(step, some))
             else:
                 values.update(step.compute(level, some, self._shapes))
-        return {label: values[name] for label, name in self.graph.outputs}
+        return {label: values[name] for label, name in self.outputs}
 
     def _library(self, step: LibraryStep, values: Mapping[str, NDArray[Any]]) -> dict[str, Half]:
         """A library's kernel has its own levels; here it runs on a fresh device."""

@@ -19,6 +19,7 @@ from kohakuaccel.diagnostics import Refusal
 from kohakuaccel.lang import DimExpr, Port, View, dims, grid, sweep
 from kohakuaccel.lang.indices import IndexExpr
 from kohakutpu import lang as L
+from kohakutpu import recording
 from kohakutpu.kernels import movement
 from kohakutpu.kernels.activations import activate
 from kohakutpu.kernels.linear import linear
@@ -166,8 +167,13 @@ def conv2d(
     for name, value in (("x", image), ("w", weight)):
         if value.ndim != 4 or value.size == 0:
             raise Refusal("an image and its weights have four axes", where=f"conv2d {name}", got=f"shape {value.shape}")
+    recorder = recording.current()
     if layout == "NCHW":
-        image, weight = image.transpose(0, 2, 3, 1), _form(weight, "last", lambda v: v.transpose(0, 2, 3, 1))
+        image = image.transpose(0, 2, 3, 1)
+        if recorder is None:
+            weight = _form(weight, "last", lambda v: v.transpose(0, 2, 3, 1))
+        else:
+            weight = weight.transpose(0, 2, 3, 1)
         if residual is not None:
             residual = as_tensor(residual, where="conv2d residual").transpose(0, 2, 3, 1)
     channels, outputs = image.shape[3], weight.shape[0]
@@ -184,7 +190,9 @@ def conv2d(
         "padding": _pads(padding),
         "activation": activation,
     }
-    if groups > 1 and weight.shape[3] % KBLOCK == 0:
+    if recorder is not None:
+        result = recorder.operator("conv2d", image, weight, bias, residual, groups=groups, **knobs)
+    elif groups > 1 and weight.shape[3] % KBLOCK == 0:
         result = _by_group(image, weight, bias, residual, groups, knobs)
     else:
         dense = weight if groups == 1 else _form(weight, ("dense", groups), lambda v: _dense(v, groups))

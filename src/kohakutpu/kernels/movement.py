@@ -19,6 +19,7 @@ from kohakuaccel.diagnostics import Refusal
 from kohakuaccel.lang import DimExpr, dims, grid, lookup
 from kohakutpu import broadcasting as shapes
 from kohakutpu import lang as L
+from kohakutpu import recording
 from kohakutpu.lang import Kernel, kernel
 
 if TYPE_CHECKING:
@@ -229,6 +230,9 @@ def concat(values: Sequence[Any], axis: int = 0) -> Tensor:
                 got=f"{shape} and {other.shape}",
             )
     shape = (*given[0].shape[:chosen], sum(v.shape[chosen] for v in given), *given[0].shape[chosen + 1 :])
+    recorder = recording.current()
+    if recorder is not None:
+        return recorder.operator("concat", *given, axis=chosen)
     final = chosen == len(shape) - 1
     level = [_flat(v) if final else v.reshape(shapes.size_of(shape[:chosen]), -1, shape[-1]) for v in given]
     call = _JOIN if final else _CONCAT
@@ -250,6 +254,9 @@ def slice(x: Any, axis: int = 0, start: int | None = None, stop: int | None = No
     shape = (*value.shape[:chosen], len(picked), *value.shape[chosen + 1 :])
     if picked == range(value.shape[chosen]):
         return value
+    recorder = recording.current()
+    if recorder is not None:
+        return recorder.operator("slice", value, axis=chosen, places=picked)
     if chosen < value.ndim - 1:
         knobs = {"start": picked[0], "step": step if len(picked) > 1 else 1, "count": len(picked)}
         return slice_rows(_rows(value, chosen), **knobs).reshape(shape)
@@ -275,6 +282,9 @@ def gather(x: Any, indices: ArrayLike, axis: int = 0) -> Tensor:
         )
     rows = np.where(index < 0, index + length, index).astype(np.int64).reshape(-1)
     shape = (*value.shape[:chosen], *index.shape, *value.shape[chosen + 1 :])
+    recorder = recording.current()
+    if recorder is not None:
+        return recorder.operator("gather", value, axis=chosen, places=rows.reshape(index.shape))
     if chosen == value.ndim - 1:
         return _columns(value, rows).reshape(shape)
     return take_rows(_rows(value, chosen), index=rows, count=len(rows)).reshape(shape)
@@ -292,6 +302,9 @@ def repeat(x: Any, times: int, axis: int = 0) -> Tensor:
     shape = (*value.shape[:chosen], times * value.shape[chosen], *value.shape[chosen + 1 :])
     if times == 1:
         return value
+    recorder = recording.current()
+    if recorder is not None:
+        return recorder.operator("repeat", value, axis=chosen, times=times)
     if chosen < value.ndim - 1:
         return repeat_rows(_rows(value, chosen), times=times, count=shape[chosen]).reshape(shape)
     if value.shape[-1] == 1:
@@ -305,6 +318,9 @@ def tile(x: Any, times: int, axis: int = 0) -> Tensor:
     shape = (*value.shape[:chosen], times * value.shape[chosen], *value.shape[chosen + 1 :])
     if times == 1:
         return value
+    recorder = recording.current()
+    if recorder is not None:
+        return recorder.operator("tile", value, axis=chosen, times=times)
     if chosen < value.ndim - 1:
         found = tile_rows(_rows(value, chosen), period=value.shape[chosen], count=shape[chosen])
         return found.reshape(shape)
@@ -323,6 +339,9 @@ def expand(x: Any, shape: Sequence[int]) -> Tensor:
     value, wanted = as_operand(x, "expand"), tuple(int(n) for n in shape)
     if shapes.broadcast(value.shape, wanted, "expand") != wanted:
         raise Refusal("a tensor stretches to a larger shape", where="expand", got=value.shape, limit=wanted)
+    recorder = recording.current()
+    if recorder is not None:
+        return recorder.expanded(value, wanted)
     value = value.reshape((*(1,) * (len(wanted) - value.ndim), *value.shape))
     end = len(wanted)
     while end:
@@ -349,6 +368,9 @@ def permute(x: Any, axes: Sequence[int]) -> Tensor:
     shape = tuple(value.shape[a] for a in order)
     if shapes.keeps_order(value.shape, order):
         return value.reshape(shape)
+    recorder = recording.current()
+    if recorder is not None:
+        return recorder.permuted(value, order)
     long = [a for a in order if value.shape[a] != 1]
     runs: list[list[int]] = []
     for a in long:

@@ -9,6 +9,7 @@ import numpy as np
 from kohakuaccel.diagnostics import Refusal
 from kohakuaccel.lang import dims, grid
 from kohakutpu import lang as L
+from kohakutpu import recording
 from kohakutpu.kernels.activations import activate
 from kohakutpu.lang import kernel
 
@@ -67,6 +68,9 @@ def group_norm(
             got=f"shape {given.shape}, {groups} groups",
             hint="pass x as (B, C, ...)",
         )
+    recorder = recording.current()
+    if recorder is not None:
+        return recorder.operator("group_norm", given, w, b, groups=groups, eps=eps, activation=activation)
     batch, channels = given.shape[:2]
     pixels = int(np.prod(given.shape[2:], dtype=np.int64))
     by_channel = given.reshape(batch, channels, pixels)

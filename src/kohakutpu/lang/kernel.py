@@ -17,6 +17,7 @@ from kohakuaccel.diagnostics import Refusal, SourceLine
 from kohakuaccel.lang.ports import Port
 from kohakuaccel.lang.trace import Trace, recording
 from kohakutpu.lang.ports import In, Out
+from kohakutpu.recording import current
 
 if TYPE_CHECKING:
     from kohakuaccel.machine import Machine
@@ -59,6 +60,16 @@ class Kernel:
         made.__name__ = name
         made._knobs = self._with_defaults(knobs)
         return made
+
+    @property
+    def knobs(self) -> Mapping[str, object]:
+        """Knobs and their defaults."""
+        return self._knobs
+
+    @property
+    def operands(self) -> tuple[str, ...]:
+        """Names of its In ports in the order of a call, optional ones included."""
+        return tuple(p.name for p in self._ports if p.direction == "in")
 
     # tracing and planning
 
@@ -219,6 +230,9 @@ class Kernel:
         from kohakutpu.tensor import Tensor, as_tensor
 
         operands, chosen = self._operands(arguments, knobs)
+        recorder = current()
+        if recorder is not None:
+            return recorder.kernel(self, operands, chosen)
         home = next((a.device for a in operands if isinstance(a, Tensor)), None)
         given = [
             a if a is None or isinstance(a, Tensor) else as_tensor(a, device=home, where=f"kernel {self.__name__}")

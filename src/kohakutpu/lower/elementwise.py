@@ -70,6 +70,9 @@ class ElementwiseBand:
     note: str = ""
     shifts: tuple[int, ...] = ()
     """Per operand, which matrix of its buffer is the result's first: partial sums lie behind one another."""
+    vectors: tuple[Ints | None, ...] = ()
+    """Per operand that is spread over tiles, int64[matrices of the result]: which of its vectors each one meets (None:
+    its own, or the only one)."""
 
     @property
     def engine(self) -> str:
@@ -160,6 +163,8 @@ class ElementwiseBand:
                     continue
                 tile = tiles[:, 2 if pattern.axis == "col" else 1]
                 of_batch = tiles[:, 0] if pattern.batch > 1 else np.zeros(len(tiles), np.int64)
+                chosen = self.vectors[n] if n < len(self.vectors) else None
+                of_batch = of_batch if chosen is None else chosen[tiles[:, 0]]
                 start = (of_batch * pattern.tiles + tile) * pattern.groups * WORD_BYTES
                 offsets = start[:, None] + (h if pattern.axis == "col" else g) * WORD_BYTES
                 walks.append(Walk(_pattern_dims(pattern.axis, words, gn), offsets.reshape(-1)))
@@ -257,14 +262,16 @@ class ElementwiseBand:
         shape = (out.batch, out.rows, out.cols)
         operands = []
         none = (None,) * len(self.inputs)
-        for n, pattern, shift in zip(self.inputs, self.patterns or none, self.shifts or (0,) * len(self.inputs)):
+        shifts = self.shifts or (0,) * len(self.inputs)
+        for k, (n, pattern, shift) in enumerate(zip(self.inputs, self.patterns or none, shifts)):
             value = values[n].astype(np.float64)
             if pattern is None:
                 value = value.reshape(-1, *shape[1:])[shift : shift + out.batch]
-            elif pattern.axis == "col":
-                value = value.reshape(pattern.batch, 1, pattern.length)
             else:
-                value = value.reshape(pattern.batch, pattern.length, 1)
+                chosen = self.vectors[k] if k < len(self.vectors) else None
+                value = value.reshape(pattern.batch, pattern.length)
+                value = value if chosen is None else value[chosen]
+                value = value[:, None, :] if pattern.axis == "col" else value[:, :, None]
             operands.append(np.broadcast_to(value, shape).reshape(1, -1))
         whole = np.broadcast_to(evaluate.run_body(self.body, operands), (1, out.size))
         stored = evaluate.store_fp16(np.ascontiguousarray(whole)).reshape(shape)

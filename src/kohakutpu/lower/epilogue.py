@@ -57,10 +57,11 @@ class Epilogue:
         buffers: list[int] = []
         patterns: list[TilePattern | None] = []
         shifts: list[int] = []
+        vectors: list[Ints | None] = []
         names: list[str] = []
 
         def leaf(v: Value) -> tuple[int, str]:
-            shift = 0
+            shift, chosen = 0, None
             if isinstance(v, Partial):
                 buffer, pattern, shift = finished[id(v.tile)], None, v.part * layout.batch
             elif isinstance(v, Tile):
@@ -73,13 +74,14 @@ class Epilogue:
                     )
                 buffer, pattern = finished[id(v)], None
             else:
-                buffer, pattern = self._operand(v, store, layout, at)
+                buffer, pattern, chosen = self._operand(v, store, layout, at)
             for n, held in enumerate(zip(buffers, patterns, shifts)):
-                if held == (buffer, pattern, shift):
+                if held == (buffer, pattern, shift) and _same(vectors[n], chosen):
                     return n, "input"
             buffers.append(buffer)
             patterns.append(pattern)
             shifts.append(shift)
+            vectors.append(chosen)
             names.append(str(v))
             return len(buffers) - 1, "input"
 
@@ -110,10 +112,14 @@ class Epilogue:
                 resident,
                 note if finished else "",
                 tuple(shifts),
+                tuple(vectors),
             )
         )
 
-    def _operand(self, v: Value, store: StoreNode, layout: DrainedTiles, at: Ints) -> tuple[int, TilePattern | None]:
+    def _operand(
+        self, v: Value, store: StoreNode, layout: DrainedTiles, at: Ints
+    ) -> tuple[int, TilePattern | None, Ints | None]:
+        """(buffer, how a vector is spread, which of several vectors each matrix of the result meets)."""
         if not isinstance(v, View):
             raise Refusal(
                 "an epilogue's operand is indexed by the tile",
@@ -133,15 +139,19 @@ class Epilogue:
             if np.array_equal(np.stack([lead, *numbers[-2:]], axis=1), at):
                 matrices = math.prod(tensor.shape[:-2]) if len(tensor.shape) > 2 else 1
                 if matrices == layout.batch:
-                    return self.stage.work.read(tensor, layout, v.source), None
-        if len(v.port.axes) == 1 and len(v.index) == 1:
+                    return self.stage.work.read(tensor, layout, v.source), None, None
+        if len(v.index) == len(v.port.axes):
             for axis, groups, length in (("row", self.stage.gm, layout.rows), ("col", self.stage.gn, layout.cols)):
                 index = self.stage.row if axis == "row" else self.stage.col
-                if v.index[0] is index and tensor.shape[-1:] == (length,):
-                    vectors = math.prod(tensor.shape[:-1])
-                    if vectors in (1, layout.batch):
-                        pattern = TilePattern(length, groups, axis, vectors)
-                        return self.stage.work.read(tensor, pattern, v.source), pattern
+                if v.index[-1] is not index or tensor.shape[-1:] != (length,):
+                    continue
+                vectors = math.prod(tensor.shape[:-1])
+                lead = self.stage.work.lead_position(tensor, v.index[:-1], known, batch, v.source)
+                chosen = np.zeros(layout.batch, np.int64)
+                chosen[at[:, 0]] = lead
+                pattern = TilePattern(length, groups, axis, vectors)
+                usual = vectors == 1 or np.array_equal(chosen, np.arange(vectors))
+                return self.stage.work.read(tensor, pattern, v.source), pattern, None if usual else chosen
         raise Refusal(
             "an epilogue's operand has the output's shape, or one value per row or column",
             where=str(v),
@@ -150,6 +160,10 @@ class Epilogue:
             hint="bias[j] for one value per column, scale[i] for one per row, other[i, j] for the output's shape",
             source=v.source,
         )
+
+
+def _same(a: Ints | None, b: Ints | None) -> bool:
+    return a is b or (a is not None and b is not None and np.array_equal(a, b))
 
 
 def _sum_partials(value: Value) -> Value:

@@ -177,7 +177,7 @@ class Plan:
 
     def levels(self) -> Mapping[str, str]:
         """The levels above the image as text, highest first: the first instructions of each unit stand for the rest."""
-        trace = {} if self.trace is None else {"trace": self.trace.pretty()}
+        trace = {} if self.trace is None else {"your lines": self.trace.lines(), "trace": self.trace.pretty()}
         return {**trace, "schedule": self.pretty(), "program": self.disassemble(EXCERPT)}
 
     # running, level by level

@@ -71,7 +71,16 @@ def attend(h: Tensor, w: Attention[Tensor], residual: Tensor, keep: Any = None) 
 
 
 def feed_forward(h: Tensor, up: Linear[Tensor], down: Linear[Tensor], residual: Tensor) -> Tensor:
-    """residual + down(gelu(up(h))), gelu in its tanh form."""
+    """residual + down(gelu(up(h))), gelu in its tanh form; h and residual (B, L, N).
+
+    Where both lie in rows, those of a batch are rows of one product, and the weights are fetched once for all of them.
+    """
+    rows, width = residual.size // residual.shape[-1], residual.shape[-1]
+    if all(x.rows_at_hand(rows, width) for x in (h, residual)):
+        flat = kernels.mlp(
+            h.reshape(rows, width), up.w, down.w, up.b, down.b, residual.reshape(rows, width), activation="gelu"
+        )
+        return flat.reshape(residual.shape)
     return kernels.mlp(h, up.w, down.w, up.b, down.b, residual, activation="gelu")
 
 

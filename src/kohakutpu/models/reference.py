@@ -7,8 +7,9 @@ promoted with the inputs'. Weights are the models' own dataclasses, of numpy arr
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from math import erf
 from typing import Any
 
 import numpy as np
@@ -129,3 +130,40 @@ def llama(w: Any, c: Any, tokens: Values, ref: Reference | None = None) -> Value
         gate = r.product(h, b.gate)
         x = r.stored(x + r.product(r.stored(gate / (1 + np.exp(-gate)) * r.product(h, b.up)), b.down))
     return r.linear(r.norm(x, w.norm, c.eps), w.head)
+
+
+def exact_gelu(x: Values) -> Values:
+    """x times the normal distribution's function at x."""
+    flat = np.fromiter((erf(v) for v in (x / np.sqrt(2.0)).ravel().tolist()), np.float64, x.size)
+    return (0.5 * x * (1 + flat.reshape(x.shape))).astype(x.dtype)
+
+
+def checkpoint(state: Mapping[str, Values], heads: int, eps: float, ids: Values, keep: Values) -> Values:
+    """Hidden values (B, L, N) of a BERT encoder straight from a checkpoint's arrays: nothing folded, the exact gelu."""
+
+    def linear(x: Values, name: str) -> Values:
+        return x @ state[f"{name}.weight"].T + state[f"{name}.bias"]
+
+    def norm(x: Values, name: str) -> Values:
+        centred = x - x.mean(-1, keepdims=True)
+        scale = np.sqrt((centred * centred).mean(-1, keepdims=True) + x.dtype.type(eps))
+        return centred / scale * state[f"{name}.LayerNorm.weight"] + state[f"{name}.LayerNorm.bias"]
+
+    def split(x: Values) -> Values:
+        return x.reshape(*x.shape[:2], heads, -1).swapaxes(1, 2)
+
+    words, places, kinds = (state[f"embeddings.{n}_embeddings.weight"] for n in ("word", "position", "token_type"))
+    x = norm(words[ids] + places[: ids.shape[1]] + kinds[0], "embeddings")
+    depth = sum(name.endswith("intermediate.dense.weight") for name in state)
+    for n in range(depth):
+        at = f"encoder.layer.{n}"
+        q, k, v = (split(linear(x, f"{at}.attention.self.{part}")) for part in ("query", "key", "value"))
+        score = np.where(
+            keep[:, None, None, :] != 0, q @ k.swapaxes(-1, -2) / x.dtype.type(q.shape[-1] ** 0.5), -np.inf
+        )
+        e = np.exp(score - score.max(-1, keepdims=True))
+        o = (e / e.sum(-1, keepdims=True) @ v).swapaxes(1, 2).reshape(x.shape)
+        x = norm(x + linear(o, f"{at}.attention.output.dense"), f"{at}.attention.output")
+        h = exact_gelu(linear(x, f"{at}.intermediate.dense"))
+        x = norm(x + linear(h, f"{at}.output.dense"), f"{at}.output")
+    return x

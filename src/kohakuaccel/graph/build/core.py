@@ -6,7 +6,7 @@ else FP32 or INT32. It must not know any operator; those are functions over hand
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from numpy.typing import ArrayLike
@@ -59,6 +59,11 @@ class Builder:
         for _, tensor in pairs:
             self.own(tensor)
         return verify(Graph(tuple(self._values.values()), tuple((label, t.name) for label, t in pairs)))
+
+    @property
+    def names(self) -> Mapping[str, Value]:
+        """What was built so far, by name, in order."""
+        return self._values
 
     def own(self, tensor: Tensor) -> None:
         """Refuse a handle of another builder."""

@@ -1,0 +1,130 @@
+"""Values in the order in which products read them: heads apart from the start, or a copy where that cannot be.
+
+Decides the axes of a value between two stages, as a rewrite of the graph. It must not know byte orders.
+"""
+
+from __future__ import annotations
+
+from kohakuaccel.graph import Expr, Graph, Index, Range, Read, Statement
+from kohakuaccel.graph.expr import rebuild
+from kohakuaccel.graph.index import Quotient, Remainder
+from kohakuaccel.graph.model import Reduction, Value
+from kohakuaccel.graph.rewrite.base import with_body
+from kohakutpu.auto import access
+from kohakutpu.auto.access import Ranges, long
+from kohakutpu.auto.fusion import Sources
+from kohakutpu.auto.tiles import folds, operand
+
+
+def in_reach(sources: Sources, contraction: Statement) -> Graph | None:
+    """The graph with one operand of a contraction in an order that its products can read; None where all are."""
+    found = sources.contractions.get(contraction.name)
+    if found is None:
+        return None
+    for side, own in ((found.left, found.m), (found.right, found.n)):
+        if not isinstance(side, Read) or side.guards or sources.known(side.value):
+            continue
+        if not _fits(sources, side, long(own), long(found.k)):
+            groups = _groups(side, contraction, long(own), long(found.k))
+            made = _reordered(sources, side, groups)
+            return made if made is not None else _copied(sources, side, contraction, groups)
+    return None
+
+
+def _fits(sources: Sources, read: Read, own: Ranges, fold: Ranges) -> bool:
+    """Whether some matrices of the operand can be read where they are."""
+    return any(
+        operand(sources, read, own[top:], deep) for _, deep in folds(sources, (read,), fold) for top in range(len(own))
+    )
+
+
+def _groups(read: Read, statement: Statement, own: Ranges, fold: Ranges) -> Ranges:
+    """The ranges a read follows in the order of its matrices: what leads, then rows and columns as they lie now."""
+    place_of = {r: n for n, i in enumerate(read.indices) for r in i.ranges()}
+    lead = [r for r in long((*statement.ranges, *statement.reduced)) if r in place_of and r not in (*own, *fold)]
+    deep = [r for r in fold if r in place_of]
+    # Several folded ranges: one product for each point of the outer ones.
+    rows, columns = [r for r in own if r in place_of], deep[-1:]
+    lead += deep[:-1]
+    matrix = [*rows, *columns] if not rows or place_of[rows[0]] <= place_of[columns[0]] else [*columns, *rows]
+    return (*lead, *matrix)
+
+
+def _cuts(read: Read, shape: tuple[int, ...]) -> list[list[Range]] | None:
+    """Per axis of the value, the ranges its index is made of, slowest first; None where they do not cover it once."""
+    found: list[list[Range]] = []
+    for index, extent in zip(read.indices, shape):
+        if not index.affine or index.offset:
+            return None
+        ranges = sorted(index.ranges(), key=index.coefficient, reverse=True)
+        count = 1
+        for r in reversed(ranges):
+            if index.coefficient(r) != count:
+                return None
+            count *= r.extent
+        if count != extent:
+            return None
+        found.append(ranges)
+    flat = [r for ranges in found for r in ranges]
+    return found if len(set(flat)) == len(flat) else None
+
+
+def _reordered(sources: Sources, read: Read, order: Ranges) -> Graph | None:
+    """The graph with the value computed in another order of (parts of) its axes, where every reader can follow."""
+    graph = sources.graph
+    value = graph.statement(read.value)
+    cuts = _cuts(read, value.shape)
+    if cuts is None or value.name in sources.outputs or set(order) != {r for ranges in cuts for r in ranges}:
+        return None
+    fresh = {r: Range(f"i{n}", r.extent) for n, r in enumerate(order)}
+    new: dict[Range, Index] = {}
+    for own, ranges in zip(value.ranges, cuts):
+        place = Index.of(0)
+        for r in ranges:
+            place = place * r.extent + fresh[r]
+        new[own] = place
+    folded = {r: Range(f"k{n}", r.extent) for n, r in enumerate(value.reduced)}
+    body = value.body.substitute(new | {r: Index.of(f) for r, f in folded.items()})
+    reduction = Reduction(value.reduction.op, tuple(folded.values())) if value.reduction else None
+    name = graph.fresh(f"{value.name}_ordered")
+    made = Statement(name, value.dtype, tuple(fresh[r] for r in order), body, reduction)
+
+    def change(e: Expr) -> Expr:
+        if not isinstance(e, Read) or e.value != value.name:
+            return e
+        at: dict[Range, Index] = {}
+        for index, ranges in zip(e.indices, cuts):
+            at |= access.digits(ranges, index)
+        return Read(name, tuple(at[r] for r in order), e.guards, e.pad)
+
+    values: list[Value] = []
+    for v in graph.values:
+        if v.name == value.name:
+            v = made
+        elif isinstance(v, Statement):
+            v = with_body(v, rebuild(v.body, change))
+            if any(r.value == name and not _affine(r) for r in v.body.reads()):
+                return None
+        values.append(v)
+    return graph.with_values(values)
+
+
+def _affine(read: Read) -> bool:
+    return all(not isinstance(atom, Quotient | Remainder) for i in read.indices for atom, _ in i.terms)
+
+
+def _copied(sources: Sources, read: Read, contraction: Statement, order: Ranges) -> Graph:
+    """The graph with the operand copied into the order of its matrices first."""
+    graph = sources.graph
+    fresh = {r: Range(f"i{n}", r.extent) for n, r in enumerate(order)}
+    name = graph.fresh(f"{read.value}_copy")
+    body = read.substitute({r: Index.of(f) for r, f in fresh.items()})
+    made = Statement(name, graph[read.value].dtype, tuple(fresh[r] for r in order), body)
+    there = Read(name, tuple(Index.of(r) for r in order))
+    values: list[Value] = []
+    for v in graph.values:
+        if v.name == contraction.name:
+            values.append(made)
+            v = with_body(contraction, rebuild(contraction.body, lambda e: there if e == read else e))
+        values.append(v)
+    return graph.with_values(values)
