@@ -123,11 +123,7 @@ def crews(units: Sequence[int], met: Sequence[Meeting]) -> list[list[int]]:
         together = {k for i in meeting.at for k in crew.get(i, ())}
         for i in together:
             crew[i] = together
-    found: list[list[int]] = []
-    for i in sorted(crew):
-        if min(crew[i]) == i:
-            found.append(sorted(crew[i]))
-    return found
+    return [sorted(crew[i]) for i in sorted(crew) if min(crew[i]) == i]
 
 
 def closed(start: dict[int, int], end: dict[int, int], met: Sequence[Meeting]) -> dict[int, int]:

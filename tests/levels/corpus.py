@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kohakuaccel.lang import dims, grid, sweep
+from kohakuaccel.machine import Machine
 from kohakutpu import kernels
 from kohakutpu import lang as L
 from kohakutpu.kernels import movement
@@ -102,12 +103,21 @@ class Case:
     machine: str = "ship_3x2"
     draw: Draw = normal
     knobs: dict[str, object] = field(default_factory=dict[str, object])
+    features: tuple[str, ...] = ()
+
+    @property
+    def on(self) -> Machine:
+        """The preset with the case's features."""
+        machine = load(self.machine)
+        return machine.with_(features=dict.fromkeys(self.features, True)) if self.features else machine
 
     @property
     def name(self) -> str:
         shapes = ",".join("x".join(map(str, s)) for s in self.shapes)
         knobs = "".join(f",{k}={v}" for k, v in self.knobs.items())
-        return f"{self.kernel.__name__}[{shapes}{knobs}]-{self.draw.__name__}-{self.machine}"
+        return (
+            f"{self.kernel.__name__}[{shapes}{knobs}]-{self.draw.__name__}-{'+'.join((self.machine, *self.features))}"
+        )
 
     def inputs(self) -> list[Half]:
         rng = np.random.default_rng(zlib.crc32(self.name.encode()))
@@ -234,9 +244,26 @@ def _movement() -> list[Case]:
     return [*cases, Case(k.conv2d_taps, ((2, 7, 6, 3), (1, 8, 27)), knobs={**plain, "joined": True})]
 
 
+def _revision_2() -> list[Case]:
+    k, c = kernels, language_cases
+    dual, multicast, banks = "r2_dual_acc", "r2_multicast", "r2_bank_plan"
+    found: list[Case] = []
+    for features in ((dual,), (multicast,), (dual, multicast), (dual, multicast, banks)):
+        found += [Case(k.matmul, s, features=features) for s in [((200, 200), (260, 200)), ((33, 96), (700, 96))]]
+        tiles: dict[str, object] = {"gm": 2, "gn": 4, "nk": 2}
+        found += [Case(k.matmul, ((90, 200), (90, 200)), knobs=tiles, features=features)]
+        found += [Case(k.batched_matmul, ((3, 40, 96), (3, 50, 96)), knobs=tiles, features=features)]
+        found += [Case(k.batched_matmul, ((3, 40, 96), (3, 50, 96)), "multimesh_4", knobs=tiles, features=features)]
+        found += [Case(linear_silu, ((70, 130), (90, 130)), knobs={"gm": 2, "gn": 2}, features=features)]
+        found += [Case(c.split_k, ((2, 40, 300), (40, 300), (40,)), features=features)]
+        found += [Case(k.flash_attention, ((1, 2, 70, 40),) * 3, features=features)]
+        found += [Case(c.grouped, ((2, 4, 10, 40), (2, 2, 20, 40)), features=features)]
+    return found
+
+
 def plan_of(case: Case) -> Plan:
     """The compiled plan of a case, with no value on the device yet."""
-    return case.kernel._plan(load(case.machine), list(case.shapes), (None,) * len(case.shapes), case.knobs)
+    return case.kernel._plan(case.on, list(case.shapes), (None,) * len(case.shapes), case.knobs)
 
 
-CORPUS = [*_products(), *_elementwise(), *_rows(), *_language(), *_library(), *_movement()]
+CORPUS = [*_products(), *_elementwise(), *_rows(), *_language(), *_library(), *_movement(), *_revision_2()]
