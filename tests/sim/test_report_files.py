@@ -85,5 +85,10 @@ def test_a_missing_file_has_a_near_name(tmp_path: Path) -> None:
     case().save(tmp_path / "run.json")
     with pytest.raises(Refusal, match=r"did you mean 'run\.json'"):
         Timeline.load(tmp_path / "rum.json")
-    with pytest.raises(Refusal, match="into an existing folder"):
-        case().save(tmp_path / "nowhere" / "run.json")
+
+
+@pytest.mark.parametrize("way", ["save", "html", "perfetto"])
+def test_nothing_is_written_where_no_folder_is(tmp_path: Path, way: str) -> None:
+    for place in (tmp_path / "nowhere" / "run", tmp_path):
+        with pytest.raises(Refusal, match="to a file in an existing folder"):
+            getattr(case(), way)(place)

@@ -78,7 +78,7 @@ def test_a_text_cannot_end_the_data() -> None:
 SPANS = st.lists(st.tuples(st.integers(0, 40), st.integers(0, 25), st.integers(0, 2)))
 
 
-@settings(deadline=None)
+@settings(deadline=None, max_examples=50)
 @given(SPANS)
 def test_overlapping_spans_become_pieces(raw: list[tuple[int, int, int]]) -> None:
     """Cycle by cycle: the lowest rank shows, of those the one that started last; nothing shows where nothing runs."""

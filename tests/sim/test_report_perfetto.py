@@ -122,7 +122,7 @@ def test_the_validator_finds_what_it_looks_for(tmp_path: Path) -> None:
 SPANS = st.lists(st.tuples(st.integers(0, 30), st.integers(0, 20)).map(lambda p: Span(0, p[0], sum(p), "compute", "x")))
 
 
-@settings(deadline=None)
+@settings(deadline=None, max_examples=50)
 @given(SPANS)
 def test_any_spans_become_valid_threads(spans: list[Span]) -> None:
     spans.sort(key=lambda s: (s.start, -s.end))

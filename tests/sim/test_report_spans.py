@@ -28,7 +28,7 @@ def test_a_table_gives_the_spans_back() -> None:
     assert list(SpanTable.of([])) == []
 
 
-@settings(deadline=None)
+@settings(deadline=None, max_examples=50)
 @given(INTERVALS, EDGES)
 def test_covered_cycles_are_counted_once(intervals: list[tuple[int, int]], edges: list[int]) -> None:
     low, high = np.array(intervals, np.int64).reshape(-1, 2).T
@@ -36,7 +36,7 @@ def test_covered_cycles_are_counted_once(intervals: list[tuple[int, int]], edges
     assert covered(low, high, np.array(edges)).tolist() == [sum(c < edge for c in cycles) for edge in edges]
 
 
-@settings(deadline=None)
+@settings(deadline=None, max_examples=50)
 @given(INTERVALS, EDGES)
 def test_clipping_keeps_every_cycle_of_a_window(intervals: list[tuple[int, int]], edges: list[int]) -> None:
     table = SpanTable.of(Span(0, a, b, "work", "x") for a, b in intervals)

@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from kohakuaccel.diagnostics import Refusal
-from kohakuaccel.sim import Stage, Timeline
+from kohakuaccel.sim import Stage, Timeline, joined
 from kohakuaccel.sim.report import place_of, plain, stage_tables, tables
 from kohakuaccel.sim.summary import place, roofs_of
 from sim.report_case import case
@@ -17,10 +17,10 @@ WHOLE = """\
 layer on toy: 1,000 cycles = 10.0 us at 100 MHz (modelled, not measured)
 
 stages
-#  stage           cycles  of run  rounds  limiter             it waited for                next fullest
-0  matmul stage 0     600  60.0 %       1  port 0 read 83.3 %  nothing (others for it: 30)  MG(1,1) 13.3 %
+#  stage           times  cycles  of run  rounds  limiter             it waited for                next fullest
+0  matmul stage 0      1     600  60.0 %       1  port 0 read 83.3 %  nothing (others for it: 30)  MG(1,1) 13.3 %
      layer.py:12
-1  silu stage 0       400  40.0 %       2  VC(1,0) 95.0 %      dispatcher, 5.0 %            nothing
+1  silu stage 0        1     400  40.0 %       2  VC(1,0) 95.0 %      dispatcher, 5.0 %            nothing
      layer.py:20
 
 roofline
@@ -63,8 +63,8 @@ STAGE = """\
 layer on toy (modelled, not measured)
 
 stages
-#  stage           cycles  of run  rounds  limiter             it waited for                next fullest
-0  matmul stage 0     600  60.0 %       1  port 0 read 83.3 %  nothing (others for it: 30)  MG(1,1) 13.3 %
+#  stage           times  cycles  of run  rounds  limiter             it waited for                next fullest
+0  matmul stage 0      1     600  60.0 %       1  port 0 read 83.3 %  nothing (others for it: 30)  MG(1,1) 13.3 %
      layer.py:12
 
 its line: layer.py:12  acc += x[i, k] @ w[j, k]
@@ -149,6 +149,14 @@ def test_stages_that_are_left_out_are_counted() -> None:
     assert "1 shorter stage is not shown: 400 cycles, 40.0 % of the run" in short
     assert "silu stage 0" not in short
     assert "not shown" not in plain(tables(summary, stages=None))
+
+
+def test_a_repeated_launch_takes_one_row() -> None:
+    t = joined([case(), case(), case()], "thrice")
+    text = plain(tables(t.summary(), stages=1))
+    (row,) = [line for line in text.split("roofline")[0].splitlines() if line.startswith("0  layer matmul stage 0")]
+    assert row.split()[5:9] == ["3", "600", "60.0", "%"]
+    assert "3 shorter stages are not shown: 1,200 cycles, 40.0 % of the run" in text
 
 
 def test_a_timeline_without_work_or_levels_says_so() -> None:

@@ -52,13 +52,15 @@ def _line(source: SourceLine) -> list[str | int]:
 
 def save(timeline: Timeline, path: Path) -> None:
     """Write `timeline`. Raises Refusal when the folder does not exist."""
-    if not path.parent.is_dir():
-        raise Refusal("a timeline is written into an existing folder", where=str(path), got=str(path.parent))
     write_text(json.dumps(document(timeline), separators=(",", ":")) + "\n", path)
 
 
 def write_text(text: str, path: Path) -> None:
-    """Text as UTF-8, compressed where the name says so; the same text gives the same bytes."""
+    """Text as UTF-8, compressed where the name says so; the same text gives the same bytes. Raises Refusal where the
+    folder does not exist."""
+    if not path.parent.is_dir() or path.is_dir():
+        rule = "what is said of a timeline is written to a file in an existing folder"
+        raise Refusal(rule, where="timeline", got=str(path))
     data = text.encode()
     path.write_bytes(gzip.compress(data, mtime=0) if path.suffix == ".gz" else data)
 

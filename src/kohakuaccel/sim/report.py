@@ -65,24 +65,33 @@ def _waited(s: StageSummary) -> str:
     return f"nothing (others for it: {others:,})" if others else "nothing"
 
 
-def _stages(found: Sequence[StageSummary], cycles: int) -> Group:
+def _alike(stages: Sequence[StageSummary]) -> list[list[StageSummary]]:
+    """Stages in order, those of one name, line and length together: a launch that is repeated takes the same time."""
+    found: dict[object, list[StageSummary]] = {}
+    for s in stages:
+        found.setdefault((s.stage.name, s.stage.source, s.cycles, s.stage.rounds), []).append(s)
+    return list(found.values())
+
+
+def _stages(found: Sequence[Sequence[StageSummary]], cycles: int) -> Group:
     rows: list[Sequence[str]] = []
-    for s in found:
+    for s, *others in found:
         full = [f"{share.group} {percent(share.busy, s.cycles)}" for share in s.shares[:2]]
         source = place_of(s.stage.source).partition("  ")[0]
         rows.append(
             (
                 str(s.number),
                 s.stage.name + (f"\n  {source}" if source else ""),
+                str(1 + len(others)),
                 f"{s.cycles:,}",
-                percent(s.cycles, cycles),
+                percent(s.cycles * (1 + len(others)), cycles),
                 str(s.stage.rounds),
                 full[0] if full else "nothing ran",
                 _waited(s),
                 full[1] if len(full) > 1 else "nothing",
             )
         )
-    columns = ("#", "stage", ">cycles", ">of run", ">rounds", "limiter", "it waited for", "next fullest")
+    columns = ("#", "stage", ">times", ">cycles", ">of run", ">rounds", "limiter", "it waited for", "next fullest")
     return _table("stages", *columns, rows=rows)
 
 
@@ -107,21 +116,22 @@ def _roofline(summary: Summary, found: Sequence[StageSummary]) -> list[Renderabl
 
 
 def tables(summary: Summary, stages: int | None = STAGES, shown: int = SHOWN) -> list[RenderableType]:
-    """The report as things that rich prints. stages: most stages shown, the longest ones, in order; None for all."""
+    """The report as things that rich prints. stages: most rows of stages, those that take longest in all, in order;
+    None for every one."""
     t, whole = summary.timeline, summary.whole
     parts: list[RenderableType] = [
         Text(f"{t.name or 'timeline'} on {t.machine}: {t.cycles:,} cycles = {t.seconds * 1e6:,.1f} us at ")
         + Text(f"{t.clock_mhz} MHz (modelled, not measured)")
     ]
-    found = sorted(summary.stages, key=lambda s: -s.cycles)[:stages]
-    found.sort(key=lambda s: s.number)
+    found = sorted(_alike(summary.stages), key=lambda alike: -alike[0].cycles * len(alike))[:stages]
+    found.sort(key=lambda alike: alike[0].number)
     parts.append(_stages(found, t.cycles))
-    left = len(summary.stages) - len(found)
+    left = len(summary.stages) - sum(map(len, found))
     if left:
-        rest = t.cycles - sum(s.cycles for s in found)
+        rest = t.cycles - sum(s.cycles for alike in found for s in alike)
         which = f"{left} shorter stages are" if left > 1 else "1 shorter stage is"
         parts.append(f"{which} not shown: {rest:,} cycles, {percent(rest, t.cycles)} of the run")
-    parts += _roofline(summary, found)
+    parts += _roofline(summary, [alike[0] for alike in found])
     if t.levels:
         rows = [(name, f"{n:,}", number(n / t.cycles) if t.cycles else "-") for name, n in t.levels.items()]
         parts.append(_table("bytes moved", "memory level", ">bytes", ">B/cycle", rows=rows))
@@ -151,7 +161,7 @@ def stage_tables(summary: Summary, stage: int) -> list[RenderableType]:
     if not 0 <= stage < len(summary.stages):
         raise Refusal("a stage has a number of the stage table", got=stage, limit=f"0..{len(summary.stages) - 1}")
     t, s = summary.timeline, summary.stages[stage]
-    parts: list[RenderableType] = [Text(f"{t.name} on {t.machine} (modelled, not measured)"), _stages([s], t.cycles)]
+    parts: list[RenderableType] = [Text(f"{t.name} on {t.machine} (modelled, not measured)"), _stages([[s]], t.cycles)]
     if s.stage.source is not None:
         parts.append(Text(f"its line: {place_of(s.stage.source)}"))
     parts += _roofline(summary, [s])

@@ -73,6 +73,8 @@ class Sources:
         """Why the machine's units cannot compute a statement; empty when they can."""
         if kind_of(statement.dtype) == "int":
             return "the machine's units compute no whole numbers"
+        if statement.reduction and statement.reduction.op == "prod":
+            return "the vector cores fold with sums and extremes, not with products"
         for read in statement.body.reads():
             if kind_of(self.graph[read.value].dtype) == "int" and not self._looked_up(read, statement):
                 return f"the machine's units read no whole numbers: {read}"

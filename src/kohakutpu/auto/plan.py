@@ -89,7 +89,7 @@ class GraphPlan:
             values[value.name] = self._given(value, inputs[value.name], device)
         for step in self.steps:
             if isinstance(step, HostStep):
-                values.update(self._on_host(step, values, device))
+                values.update(step.launch(self.graph, values, device))
             else:
                 values.update(step.launch({name: values[name] for name in step.inputs}, self._shapes))
         return {label: values[name] for label, name in self.outputs}
@@ -125,27 +125,6 @@ class GraphPlan:
             }
         return self._constants[device]
 
-    def _on_host(self, step: HostStep, values: Mapping[str, Any], device: Device) -> dict[str, Any]:
-        from kohakutpu.tensor import as_tensor
-
-        given = {name: self._read(name, values[name]) for name in step.inputs}
-        device.counters.host_steps += 1
-        made: dict[str, Any] = {}
-        for name, array in step.run(self.graph, given).items():
-            whole = kind_of(self.graph[name].dtype) == "int"
-            made[name] = array if whole else as_tensor(array, device=device, overflow="saturate", where=name)
-        return made
-
-    def _read(self, name: str, value: Any) -> NDArray[Any]:
-        array = value if isinstance(value, np.ndarray) else value.numpy()
-        match kind_of(self.graph[name].dtype):
-            case "real":
-                return array.astype(np.float64)
-            case "bool":
-                return array != 0
-            case _:
-                return array
-
     # level by level
 
     def run_schedule(self, inputs: Mapping[str, ArrayLike]) -> dict[str, Any]:
@@ -170,8 +149,7 @@ class GraphPlan:
         for step in self.steps:
             some = {name: values[name] for name in step.inputs}
             if isinstance(step, HostStep):
-                found = step.run(self.graph, {name: self._read(name, a) for name, a in some.items()})
-                values.update({n: a if a.dtype.kind == "i" else _half(a) for n, a in found.items()})
+                values.update(step.run(self.graph, some))
             elif isinstance(step, LibraryStep):
                 values.update(self._library(step, some))
             else:
@@ -186,14 +164,6 @@ class GraphPlan:
         device = Device(self.machine)
         tensors = {name: as_tensor(a, device=device, dtype=np.float16) for name, a in values.items()}
         return {name: t.numpy() for name, t in step.launch(tensors, self._shapes).items()}
-
-
-def _half(values: NDArray[Any]) -> Half:
-    """Host results as they are stored: rounded once, saturated at FP16's ends."""
-    with np.errstate(over="ignore"):
-        halves = values.astype(np.float16)
-    over = np.isinf(halves) & np.isfinite(values.astype(np.float64))
-    return np.where(over, np.copysign(np.float16(65504), halves), halves).astype(np.float16)
 
 
 def _default() -> Device:

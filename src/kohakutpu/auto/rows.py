@@ -17,6 +17,8 @@ from kohakutpu.auto.fusion import Sources
 from kohakutpu.auto.stages import RowPart, RowStage
 
 Members = dict[str, Statement]
+SINGLE = 1024
+"""Elements of a result that may be computed one by one, where no row of several is in reach."""
 
 
 def folded_stage(sources: Sources, root: Statement, alone: bool) -> RowStage | None:
@@ -34,8 +36,12 @@ def folded_stage(sources: Sources, root: Statement, alone: bool) -> RowStage | N
 
 def row_stage(sources: Sources, root: Statement, alone: bool) -> RowStage | None:
     """Rows without reductions: the longest columns that every operand allows."""
+    if root.reduction:
+        return None
     ranges = long(root.ranges)
-    for begin in range(max(len(ranges), 1)):
+    for begin in range(len(ranges) + 1):
+        if begin and begin == len(ranges) and prod(root.shape) > SINGLE:
+            return None
         found = _single(sources, root, ranges[begin:], alone)
         if found:
             return found

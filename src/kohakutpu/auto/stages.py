@@ -5,6 +5,7 @@ Decides nothing; the search for them is in `rows`, `tiles` and `fusion`, their w
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
@@ -15,7 +16,7 @@ from kohakutpu.auto.expressions import reads
 
 
 @dataclass(frozen=True, kw_only=True)
-class Stage:
+class Stage(ABC):
     """One pass: `root` is the value it stores, `members` the statements it computes."""
 
     root: Statement
@@ -23,9 +24,9 @@ class Stage:
     why: str = ""
 
     @property
+    @abstractmethod
     def reads(self) -> tuple[str, ...]:
         """Values it takes from memory."""
-        raise NotImplementedError
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -15,12 +15,24 @@ from kohakutpu.auto.access import Ranges, long
 from kohakutpu.auto.fusion import Sources
 from kohakutpu.auto.tiles import folds, operand
 
+MOST_POINTS = 1 << 24
+"""Elements of a value that may be made only to be folded."""
 
-def in_reach(sources: Sources, contraction: Statement) -> Graph | None:
-    """The graph with one operand of a contraction in an order that its products can read; None where all are."""
-    found = sources.contractions.get(contraction.name)
-    if found is None:
+
+def in_reach(sources: Sources, statement: Statement) -> Graph | None:
+    """The graph changed so that a statement that no stage can hold is nearer to one; None where nothing helps."""
+    if statement.name in sources.contractions:
+        return _operand_in_reach(sources, statement)
+    if sources.problem(statement) and not any(r.guards for r in statement.body.reads()):
         return None
+    if statement.reduction:
+        return _unfolded(sources.graph, statement) if _points(statement) <= MOST_POINTS else None
+    return _turned(sources, statement)
+
+
+def _operand_in_reach(sources: Sources, contraction: Statement) -> Graph | None:
+    """One operand of a contraction in an order that its products can read."""
+    found = sources.contractions[contraction.name]
     for side, own in ((found.left, found.m), (found.right, found.n)):
         if not isinstance(side, Read) or side.guards or sources.known(side.value):
             continue
@@ -29,6 +41,48 @@ def in_reach(sources: Sources, contraction: Statement) -> Graph | None:
             made = _reordered(sources, side, groups)
             return made if made is not None else _copied(sources, side, contraction, groups)
     return None
+
+
+def _points(statement: Statement) -> int:
+    return access.size((*statement.ranges, *statement.reduced))
+
+
+def _unfolded(graph: Graph, statement: Statement) -> Graph | None:
+    """What is folded as a value of its own, the folded ranges last, then the fold of its rows."""
+    assert statement.reduction is not None
+    every = (*statement.ranges, *statement.reduced)
+    fresh = {r: Range(f"i{n}", r.extent) for n, r in enumerate(every)}
+    name = graph.fresh("folded")
+    body = statement.body.substitute({old: Index.of(r) for old, r in fresh.items()})
+    there = Read(name, tuple(Index.of(r) for r in every))
+    if isinstance(statement.body, Read) and not statement.body.guards and statement.body.indices == there.indices:
+        return None  # it is one already
+    apart = Statement(name, statement.dtype, tuple(fresh.values()), body)
+    return _with(graph, apart, with_body(statement, there))
+
+
+def _turned(sources: Sources, statement: Statement) -> Graph | None:
+    """A value computed along another of its axes, then brought into its own order."""
+    for last in long(statement.ranges)[:-1]:
+        order = (*(r for r in statement.ranges if r != last), last)
+        reads = list(statement.body.reads())
+        if all(access.row(sources.flat(r), sources.total(r), (last,)) for r in reads) and not any(
+            r.guards for r in reads
+        ):
+            fresh = {r: Range(f"i{n}", r.extent) for n, r in enumerate(order)}
+            name = sources.graph.fresh("turned")
+            body = statement.body.substitute({old: Index.of(r) for old, r in fresh.items()})
+            made = Statement(name, statement.dtype, tuple(fresh.values()), body)
+            return _with(sources.graph, made, with_body(statement, Read(name, tuple(Index.of(r) for r in order))))
+    return None
+
+
+def _with(graph: Graph, first: Statement, then: Statement) -> Graph:
+    """The graph with a statement in two."""
+    values: list[Value] = []
+    for v in graph.values:
+        values += [first, then] if v.name == then.name else [v]
+    return graph.with_values(values)
 
 
 def _fits(sources: Sources, read: Read, own: Ranges, fold: Ranges) -> bool:

@@ -293,7 +293,10 @@ class Work:
     ) -> Ints:
         """Which matrix (or vector, or row) of a tensor each instance sees: the implicit batch, then explicit leading
         indices. batch: int64[instances]; port: the handle, where its axes are exchanged."""
-        axes = [self.extent(a) for a in (tensor.port if port is None else port).axes[: len(lead)]]
+        if port is None:
+            axes = tensor.shape[len(tensor.lead) :][: len(lead)]
+        else:
+            axes = tuple(self.extent(a) for a in port.axes[: len(lead)])
         at = batch.copy() if tensor.port.batched else np.zeros_like(batch)
         for extent, index in zip(axes, lead):
             value = np.broadcast_to(np.asarray(evaluate(index, known), np.int64), batch.shape)

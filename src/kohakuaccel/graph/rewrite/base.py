@@ -35,8 +35,9 @@ class Rewrite(ABC):
         """The rule applied wherever its condition holds; the same graph where it holds nowhere."""
 
     def apply(self, graph: Graph) -> Graph:
-        """`rewrite`, verified; the graph itself when switched off."""
-        return verify(self.rewrite(graph)) if self.enabled else graph
+        """`rewrite`, verified where it changed something; the graph itself when switched off."""
+        made = self.rewrite(graph) if self.enabled else graph
+        return graph if made == graph else verify(made)
 
     def __add__(self, other: Rewrite | Rewrites) -> Rewrites:
         return Rewrites((self,)) + other

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from kohakuaccel.diagnostics import SourceLine
+from kohakuaccel.sim.files import write_text
 from kohakuaccel.sim.page.flat import flattened
 from kohakuaccel.sim.report import place_of
 from kohakuaccel.sim.spans import SpanTable
@@ -28,7 +29,7 @@ SHOWN = 12  # waits and instructions listed per stage; the whole run lists all o
 
 def write(timeline: Timeline, path: Path) -> None:
     """Write the page. Equal timelines give equal files."""
-    path.write_text(page(timeline), encoding="utf-8")
+    write_text(page(timeline), path)
 
 
 def page(timeline: Timeline) -> str:
