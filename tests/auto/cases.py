@@ -51,6 +51,36 @@ class Workload:
         return worst
 
 
+def _block(x: g.Tensor, *weights: g.Tensor) -> g.Tensor:
+    """Norm, two heads of attention with a bias on the query, residual, norm, gated MLP, residual."""
+    n1, q, b, k, v, o, n2, gate, up, down = weights
+    a = g.rmsnorm(x, n1)
+    query, key, value = g.linear(a, q, b), g.linear(a, k), g.linear(a, v)
+    mixed = g.attention(*(g.heads(t, 2) for t in (query, key, value)), causal=True)
+    y = x + g.linear(g.reshape(g.permute(mixed, (1, 0, 2)), x.shape), o)
+    c = g.rmsnorm(y, n2)
+    return y + g.linear(g.silu(g.linear(c, gate)) * g.linear(c, up), down)
+
+
+def _grouped(q: g.Tensor, k: g.Tensor, v: g.Tensor) -> g.Tensor:
+    """Two query heads share one head of keys and values."""
+    return g.attention(
+        q, *(g.reshape(g.expand(g.reshape(t, (1, 2, 1, 12, 32)), (1, 2, 2, 12, 32)), q.shape) for t in (k, v))
+    )
+
+
+def _rope(x: g.Tensor, cos: g.Tensor, turn: g.Tensor) -> g.Tensor:
+    first, second = g.slice_(x, -1, 0, 16), g.slice_(x, -1, 16, 32)
+    return g.concat([first * cos - second * turn, second * cos + first * turn], -1)
+
+
+def _kept(x: g.Tensor, w: g.Tensor) -> tuple[g.Tensor, ...]:
+    """Values that leave and are read again."""
+    hidden = g.relu(g.linear(x, w))
+    top = g.max_(hidden, -1, keep=True)
+    return hidden, top, g.linear(hidden - top, w)
+
+
 WORKLOADS = (
     Workload("product", g.linear, {"x": (20, 70), "w": (13, 70)}, PRODUCT),
     Workload(
@@ -80,4 +110,49 @@ WORKLOADS = (
         {"q": (1, 2, 20, 32), "k": (1, 2, 20, 32), "v": (1, 2, 20, 32)},
         PRODUCT,
     ),
+    Workload(
+        "transformer block",
+        _block,
+        {
+            "x": (12, 64),
+            "n1": (64,),
+            "q": (64, 64),
+            "b": (64,),
+            "k": (64, 64),
+            "v": (64, 64),
+            "o": (64, 64),
+            "n2": (64,),
+            "gate": (96, 64),
+            "up": (96, 64),
+            "down": (64, 96),
+        },
+        0.15,
+        0.2,
+    ),
+    Workload("grouped heads", _grouped, {"q": (1, 4, 12, 32), "k": (1, 2, 12, 32), "v": (1, 2, 12, 32)}, PRODUCT),
+    Workload("rotary positions", _rope, {"x": (1, 2, 10, 32), "cos": (10, 16), "turn": (10, 16)}),
+    Workload(
+        "convolution",
+        lambda x, w, b: g.relu(g.conv2d(x, w, b, padding=1)),
+        {"x": (2, 32, 6, 5), "w": (16, 32, 3, 3), "b": (16,)},
+        PRODUCT,
+    ),
+    Workload(
+        "strided convolution of few channels",
+        lambda x, w: g.conv2d(x, w, stride=2, padding=(2, 1)),
+        {"x": (1, 3, 9, 8), "w": (8, 3, 3, 3)},
+        PRODUCT,
+    ),
+    Workload("group norm", lambda x, w, b: g.groupnorm(x, 4, w, b), {"x": (2, 8, 4, 5), "w": (8,), "b": (8,)}, 4e-3),
+    Workload("largest of windows", lambda x: g.max_pool2d(x, 3, 2, 1), {"x": (1, 4, 9, 9)}),
+    Workload("values that leave and are read", _kept, {"x": (9, 32), "w": (32, 32)}, PRODUCT),
+    Workload(
+        "bias of several heads",
+        lambda x, w, b: g.heads(g.linear(x, w, b), 2),
+        {"x": (3, 9, 32), "w": (32, 32), "b": (32,)},
+        PRODUCT,
+    ),
+    Workload("running sum", lambda x: g.cumsum(x, 1), {"x": (5, 20)}),
+    Workload("along the first axis", lambda x: g.softmax(x, 0), {"x": (12, 3, 20)}),
+    Workload("mean and spread", lambda x: (g.mean(x, -1), g.var(x, -1)), {"x": (6, 40)}),
 )

@@ -103,21 +103,12 @@ class Case:
     machine: str = "ship_3x2"
     draw: Draw = normal
     knobs: dict[str, object] = field(default_factory=dict[str, object])
-    features: tuple[str, ...] = ()
-
-    @property
-    def on(self) -> Machine:
-        """The preset with the case's features."""
-        machine = load(self.machine)
-        return machine.with_(features=dict.fromkeys(self.features, True)) if self.features else machine
 
     @property
     def name(self) -> str:
         shapes = ",".join("x".join(map(str, s)) for s in self.shapes)
         knobs = "".join(f",{k}={v}" for k, v in self.knobs.items())
-        return (
-            f"{self.kernel.__name__}[{shapes}{knobs}]-{self.draw.__name__}-{'+'.join((self.machine, *self.features))}"
-        )
+        return f"{self.kernel.__name__}[{shapes}{knobs}]-{self.draw.__name__}-{self.machine}"
 
     def inputs(self) -> list[Half]:
         rng = np.random.default_rng(zlib.crc32(self.name.encode()))
@@ -244,26 +235,65 @@ def _movement() -> list[Case]:
     return [*cases, Case(k.conv2d_taps, ((2, 7, 6, 3), (1, 8, 27)), knobs={**plain, "joined": True})]
 
 
-def _revision_2() -> list[Case]:
+QUANT, WIDE = "ship_3x2+r2_vc_quant", "ship_3x2+r2_vc_quant+r2_acc_to_vc"
+
+
+def _revision2() -> list[Case]:
+    """Kernels whose temporaries stay in L1 (lower/resident), and some whose temporaries do not."""
     k, c = kernels, language_cases
-    dual, multicast, banks = "r2_dual_acc", "r2_multicast", "r2_bank_plan"
+    q, kv = (1, 4, 37, 40), (1, 2, 70, 40)
+    long, odd = (1, 2, 70, 33), (1, 1, 99, 33)
+    cases = [Case(k.online_attention, (q, kv, kv), m) for m in (QUANT, WIDE, "mini+r2_vc_quant+r2_acc_to_vc")]
+    cases += [Case(k.flash_attention, (long, odd, odd), m) for m in (QUANT, WIDE)]
+    cases += [Case(k.flash_attention, ((1, 1, n, 16), (1, 1, n, 16), (1, 1, n, 5)), QUANT) for n in (1, 34, 63)]
+    cases += [Case(k.flash_attention, (q, kv, kv), QUANT, finite_bits), Case(k.flash_attention, (long,) * 3, WIDE)]
+    cases += [Case(k.flash_attention, (q, kv, kv), QUANT, knobs={"causal": True})]
+    hidden: dict[str, object] = {"gm": 4, "gn": 16, "hn": 8, "nk": 2}
+    layers = ((45, 70), (61, 70), (30, 61))
+    cases += [Case(c.two_layers, layers, m, knobs=hidden) for m in ("ship_3x2", QUANT, WIDE)]
+    return [*cases, Case(c.normed_rows, ((45, 70), (61, 70), (30, 61)), WIDE, knobs=hidden)]
+
+
+def _clusters2() -> list[Case]:
+    """Two accumulators, shared fetches and both banks (lower/crews)."""
+    k, c = kernels, language_cases
+    tiles: dict[str, object] = {"gm": 2, "gn": 4, "nk": 2}
+    all_of_it = "r2_dual_acc+r2_multicast+r2_bank_plan"
     found: list[Case] = []
-    for features in ((dual,), (multicast,), (dual, multicast), (dual, multicast, banks)):
-        found += [Case(k.matmul, s, features=features) for s in [((200, 200), (260, 200)), ((33, 96), (700, 96))]]
-        tiles: dict[str, object] = {"gm": 2, "gn": 4, "nk": 2}
-        found += [Case(k.matmul, ((90, 200), (90, 200)), knobs=tiles, features=features)]
-        found += [Case(k.batched_matmul, ((3, 40, 96), (3, 50, 96)), knobs=tiles, features=features)]
-        found += [Case(k.batched_matmul, ((3, 40, 96), (3, 50, 96)), "multimesh_4", knobs=tiles, features=features)]
-        found += [Case(linear_silu, ((70, 130), (90, 130)), knobs={"gm": 2, "gn": 2}, features=features)]
-        found += [Case(c.split_k, ((2, 40, 300), (40, 300), (40,)), features=features)]
-        found += [Case(k.flash_attention, ((1, 2, 70, 40),) * 3, features=features)]
-        found += [Case(c.grouped, ((2, 4, 10, 40), (2, 2, 20, 40)), features=features)]
-    return found
+    for features in ("r2_dual_acc", "r2_multicast", "r2_dual_acc+r2_multicast", all_of_it):
+        ship = f"ship_3x2+{features}"
+        found += [Case(k.matmul, s, ship) for s in [((200, 200), (260, 200)), ((33, 96), (700, 96))]]
+        found += [Case(k.matmul, ((90, 200), (90, 200)), ship, knobs=tiles)]
+        found += [
+            Case(k.batched_matmul, ((3, 40, 96), (3, 50, 96)), m, knobs=tiles)
+            for m in (ship, f"multimesh_4+{features}")
+        ]
+        found += [Case(linear_silu, ((70, 130), (90, 130)), ship, knobs={"gm": 2, "gn": 2})]
+        found += [Case(c.split_k, ((2, 40, 300), (40, 300), (40,)), ship)]
+        found += [Case(k.flash_attention, ((1, 2, 70, 40),) * 3, ship)]
+        found += [Case(c.grouped, ((2, 4, 10, 40), (2, 2, 20, 40)), ship)]
+    q, kv = (1, 4, 37, 40), (1, 2, 70, 40)
+    return [*found, Case(k.online_attention, (q, kv, kv), f"{WIDE}+{all_of_it}")]
+
+
+def machine_of(name: str) -> Machine:
+    """A preset, with the features named behind it: "mini+r2_vc_quant"."""
+    preset, *features = name.split("+")
+    return load(preset).with_(name=name, features=dict.fromkeys(features, True)) if features else load(preset)
 
 
 def plan_of(case: Case) -> Plan:
     """The compiled plan of a case, with no value on the device yet."""
-    return case.kernel._plan(case.on, list(case.shapes), (None,) * len(case.shapes), case.knobs)
+    return case.kernel._plan(machine_of(case.machine), list(case.shapes), (None,) * len(case.shapes), case.knobs)
 
 
-CORPUS = [*_products(), *_elementwise(), *_rows(), *_language(), *_library(), *_movement(), *_revision_2()]
+CORPUS = [
+    *_products(),
+    *_elementwise(),
+    *_rows(),
+    *_language(),
+    *_library(),
+    *_movement(),
+    *_revision2(),
+    *_clusters2(),
+]

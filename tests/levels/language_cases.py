@@ -177,3 +177,40 @@ def turned_temporary(x=L.In(M, K), w=L.In(N, K), y=L.Out(N, M), *, g=2):
         t[i, j] <<= acc
     for c in grid(N):
         y[c] <<= t.T[c]
+
+
+@kernel
+def two_layers(x=L.In(M, K), w=L.In(N, K), v=L.In(P, N), y=L.Out(M, P), *, gm=4, gn=16, hn=8, nk=2):
+    """A temporary that an elementwise epilogue writes and only a product reads."""
+    h = L.temp(M, N)
+    for i, j in grid(x.tiles(gm), w.tiles(gn)):
+        acc = L.tile(gm, gn, nk)
+        for k in sweep(x.chunks32(nk)):
+            acc += x[i, k] @ w[j, k]
+        h[i, j] <<= acc * L.recip(L.exp2(acc * -LOG2_E) + 1)
+    for i, j in grid(h.tiles(gm), v.tiles(hn)):
+        acc = L.tile(gm, hn, nk)
+        for k in sweep(h.chunks32(nk)):
+            acc += h[i, k] @ v[j, k]
+        y[i, j] <<= acc
+
+
+@kernel
+def normed_rows(x=L.In(M, K), w=L.In(N, K), v=L.In(P, N), y=L.Out(M, P), *, gm=4, gn=16, hn=8, nk=2):
+    """A temporary that a row stage of two levels of reductions writes, a number per row beside it, an epilogue."""
+    s, h, mean = L.temp(M, N), L.temp(M, N), L.temp(M)
+    for i, j in grid(x.tiles(gm), w.tiles(gn)):
+        acc = L.tile(gm, gn, nk)
+        for k in sweep(x.chunks32(nk)):
+            acc += x[i, k] @ w[j, k]
+        s[i, j] <<= acc
+    for r in grid(s.rows()):
+        mean[r] <<= L.row_mean(s[r])
+    for r in grid(s.rows()):
+        spread = s[r] - mean[r]
+        h[r] <<= spread * L.rsqrt(L.row_mean(spread * spread) + 0.01) + L.row_min(spread)
+    for i, j in grid(h.tiles(gm), v.tiles(hn)):
+        acc = L.tile(gm, hn, nk)
+        for k in sweep(h.chunks32(nk)):
+            acc += h[i, k] @ v[j, k]
+        y[i, j] <<= L.maximum(acc, 0.25)

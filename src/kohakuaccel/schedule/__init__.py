@@ -94,10 +94,12 @@ class Schedule:
     stages: tuple[Stage, ...]
     expected_words: tuple[NDArray[np.int64], ...]
     """Per buffer, int64[n, 2] of the (first word, count) that hold data: what a writer must cover."""
+    notes: tuple[str, ...] = ()
+    """What was decided for the whole, or why something was not done."""
 
     def pretty(self) -> str:
         """Readable text: stages with their bands' reasons, then buffers."""
-        lines = [f"schedule {self.kernel} on {self.machine}"]
+        lines = [f"schedule {self.kernel} on {self.machine}", *(f"  {note}" for note in self.notes)]
         for number, one in enumerate(self.stages):
             for band in one.bands:
                 head, *rest = band.describe()

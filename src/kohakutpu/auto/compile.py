@@ -20,7 +20,7 @@ from kohakutpu.auto.normalise import normalised
 from kohakutpu.auto.plan import GraphPlan
 from kohakutpu.auto.stages import Stage
 from kohakutpu.auto.steps import KernelStep, LibraryStep, Step
-from kohakutpu.auto.storage import in_reach
+from kohakutpu.auto.storage import in_reach, operands_in_reach
 from kohakutpu.auto.substitute import Cut, Substitution, cut, registered
 
 Part = Stage | LibraryStep | str
@@ -47,7 +47,7 @@ def compile_graph(
 
 class _Compiler:
     def __init__(self, graph: Graph, machine: Machine, refuse: bool, found: Cut) -> None:
-        self.graph, self.machine, self.refuse = graph, machine, refuse
+        self.graph, self.machine, self.refuse = operands_in_reach(graph), machine, refuse
         self.found = found
         self.single: dict[str, str] = {}
         self.hosted: dict[str, str] = {}

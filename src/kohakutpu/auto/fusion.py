@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, lru_cache
 from math import prod
 
 from kohakuaccel.diagnostics import Unsupported
@@ -19,6 +19,11 @@ from kohakutpu.auto.access import long
 from kohakutpu.auto.boxes import boxes
 from kohakutpu.auto.expressions import expanded, reads, why_not
 from kohakutpu.auto.stages import PartsStage, Stage
+
+
+@lru_cache(maxsize=1024)
+def _contraction(statement: Statement) -> Contraction | None:
+    return as_contraction(statement)
 
 
 @dataclass
@@ -44,7 +49,7 @@ class Sources:
     @cached_property
     def contractions(self) -> dict[str, Contraction]:
         """Statements that are products of matrices: each side has long ranges of its own."""
-        found = {s.name: as_contraction(s) for s in self.graph.statements}
+        found = {s.name: _contraction(s) for s in self.graph.statements if s.reduction}
         return {name: c for name, c in found.items() if c and long(c.m) and long(c.n) and long(c.k)}
 
     def known(self, name: str) -> bool:

@@ -30,15 +30,29 @@ def in_reach(sources: Sources, statement: Statement) -> Graph | None:
     return _turned(sources, statement)
 
 
+def operands_in_reach(graph: Graph) -> Graph:
+    """The graph with every operand of a product in an order that its products can read."""
+    sources = Sources(graph)
+    left = list(sources.contractions)
+    while left:
+        statement = sources.graph.by_name.get(left[-1])
+        changed = _operand_in_reach(sources, statement) if isinstance(statement, Statement) else None
+        if changed is None:
+            left.pop()
+        else:
+            sources = Sources(changed)
+    return sources.graph
+
+
 def _operand_in_reach(sources: Sources, contraction: Statement) -> Graph | None:
     """One operand of a contraction in an order that its products can read."""
     found = sources.contractions[contraction.name]
     for side, own in ((found.left, found.m), (found.right, found.n)):
-        if not isinstance(side, Read) or side.guards or sources.known(side.value):
+        if not isinstance(side, Read) or side.guards:
             continue
         if not _fits(sources, side, long(own), long(found.k)):
             groups = _groups(side, contraction, long(own), long(found.k))
-            made = _reordered(sources, side, groups)
+            made = None if sources.known(side.value) else _reordered(sources, side, groups)
             return made if made is not None else _copied(sources, side, contraction, groups)
     return None
 

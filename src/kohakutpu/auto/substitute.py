@@ -38,7 +38,8 @@ class Substitution:
     kernel: called with the operands, numbers and whole numbers by the pattern's names; returns the value, in the
     pattern's shape (a reshape of it counts). divisors: a free size that only index maps show, by the size it divides.
     propose: sizes worth comparing at a statement (`lead0`, `lead1`, ... for the axes that `...` stands for), where the
-    pattern's own form does not tell them. when: a condition on the sizes.
+    pattern's own form does not tell them. when: a condition on the sizes. needs: a condition on the whole graph, asked
+    once, without which no statement is looked at.
     """
 
     name: str
@@ -47,6 +48,7 @@ class Substitution:
     divisors: tuple[tuple[str, str], ...] = ()
     propose: Propose | None = None
     when: When | None = None
+    needs: Callable[[Graph], bool] | None = None
 
     def __str__(self) -> str:
         return self.name
@@ -186,6 +188,8 @@ def find(graph: Graph, substitutions: Sequence[Substitution]) -> tuple[dict[str,
     calls: list[Call] = []
     taken: set[str] = set()
     for substitution in substitutions:
+        if substitution.needs is not None and not substitution.needs(graph):
+            continue
         for root in reversed(graph.statements):
             if root.name in taken:
                 continue

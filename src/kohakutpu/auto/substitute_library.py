@@ -135,6 +135,11 @@ def _folds(graph: Graph, root: Statement) -> Iterator[tuple[Statement, Expr]]:
                 open_.append(source.body)
 
 
+def _slides(graph: Graph) -> bool:
+    """Whether anything is summed over channels and two axes of a window."""
+    return any(s.reduction is not None and s.reduction.op == "sum" and len(s.reduced) == 3 for s in graph.statements)
+
+
 def _windows(layout: str, graph: Graph, root: Statement) -> Iterator[Sizes]:
     """Sizes, strides, padding and dilation of the sliding sum that a statement is made of."""
     for fold, body in _folds(graph, root):
@@ -180,7 +185,7 @@ def _convolutions() -> Iterator[Substitution]:
         words = ["conv2d", layout, *(["bias"] * bias), *([activation] * (activation != "none"))]
         run = partial(_convolve, layout, activation)
         pattern, name = partial(_convolution, **knobs), " ".join([*words, *(["residual"] * residual)])
-        yield Substitution(name, pattern, run, propose=partial(_windows, layout))
+        yield Substitution(name, pattern, run, propose=partial(_windows, layout), needs=_slides)
 
 
 # norms and rows

@@ -55,13 +55,37 @@ def _tune(machine: Machine, sizes: Mapping[str, int]) -> dict[str, object]:
     values = tile_of("Lq", "P", "Lk", ("vm", "vn", "vk"))(machine, sizes)
     row = 2 * sizes["B"] * sizes["H"] * sizes["Lk"]
     qblock = 0 if row * sizes["Lq"] <= SCORES else max(LANES, SCORES // row)
-    return {"scale": sizes["D"] ** -0.5, "qblock": qblock, **scores, **values}
+    return {"scale": sizes["D"] ** -0.5, "qblock": qblock, **scores, **values, **_on_chip(machine, sizes)}
 
 
 def _online_tune(machine: Machine, sizes: Mapping[str, int]) -> dict[str, object]:
     chosen = _tune(machine, sizes)
     del chosen["qblock"]
     return chosen
+
+
+def _on_chip(machine: Machine, sizes: Mapping[str, int]) -> dict[str, int]:
+    """Tiles and key block with which the online recurrence stays in the L1 of cores and clusters, the tallest rows
+    first; empty where none do or the machine has no drain quantiser. Scores in accumulator width take two words."""
+    p, features = machine.params, machine.features
+    if not features.r2_vc_quant:
+        return {}
+    blocks, columns = -(-sizes["D"] // KBLOCK), -(-sizes["P"] // LANES)
+    for gm in (8, 4, 2, 1):
+        if gm > 1 and gm // 2 * LANES >= sizes["Lq"]:
+            continue
+        for keys in (4 * KBLOCK, 2 * KBLOCK, KBLOCK):
+            if keys > KBLOCK and keys // 2 >= sizes["Lk"]:
+                continue
+            scores, values = gm * keys // LANES, gm * columns
+            words = (2 if features.r2_acc_to_vc else 1) * scores + max(scores, values) + values + 6 * gm
+            gn, vk = keys // LANES, keys // KBLOCK
+            kinds = 1 if sizes["Lk"] % keys == 0 else 2  # a last, shorter block has places of its own
+            side_a, side_b = kinds * gm * (blocks + vk), kinds * (gn * blocks + columns * vk)
+            entries = min(p.offset_span, p.l1_a, p.l1_b)
+            if words < p.vl1 and max(side_a, side_b, 2 * gn * blocks) <= entries and values <= p.walk_max:
+                return {"gm": gm, "gn": gn, "nk": blocks, "vm": gm, "vn": columns, "vk": vk, "kblock": keys}
+    return {}
 
 
 def from_the_end(count: int) -> NDArray[np.float16]:
@@ -133,6 +157,48 @@ def _values(
         o[b, h, i + row, j] <<= acc
 
 
+def _online(
+    q: In, k: In, v: In, o: Out, power: float, kblock: int, gm: int, gn: int, nk: int, vm: int, vn: int, vk: int
+) -> None:
+    """The online recurrence over blocks of `kblock` keys: running maximum, sum and values of every row as temporaries."""
+    masks = _Masks(False, None, None, power)
+    top, new, total, fade, added = (L.temp(B, H, Lq) for _ in range(5))
+    mixed = L.temp(B, H, Lq, P)
+    for b, h, r in grid(q.each(0), q.each(1), q.rows()):
+        top[b, h, r] <<= -65504.0
+        total[b, h, r] <<= 0.0
+    for b, h, r in grid(mixed.each(0), mixed.each(1), mixed.rows()):
+        mixed[b, h, r] <<= 0.0
+
+    def block(keys: DimExpr | int, key_tile: Position, chunk: Position) -> None:
+        s, p, part = L.temp(B, H, Lq, keys), L.temp(B, H, Lq, keys), L.temp(B, H, Lq, P)
+        _scores(q, k, s, 0, key_tile, gm, gn, nk)
+        for b, h, r in grid(s.each(0), s.each(1), s.rows()):
+            new[b, h, r] <<= L.maximum(top[b, h, r], L.row_max(masks.logits(s[b, h, r], b, h, r)))
+        for b, h, r in grid(s.each(0), s.each(1), s.rows()):
+            e = L.exp2(masks.logits(s[b, h, r], b, h, r) - new[b, h, r])
+            p[b, h, r] <<= e
+            added[b, h, r] <<= L.row_sum(e)
+            fade[b, h, r] <<= L.exp2(top[b, h, r] - new[b, h, r])
+        for b, h, r in grid(s.each(0), s.each(1), s.rows()):
+            total[b, h, r] <<= L.fma(total[b, h, r], fade[b, h, r], added[b, h, r])
+            top[b, h, r] <<= new[b, h, r]
+        _values(p, v, part, 0, chunk, vm, vn, vk, False)
+        for b, h, r in grid(part.each(0), part.each(1), part.rows()):
+            mixed[b, h, r] <<= L.fma(mixed[b, h, r], fade[b, h, r], part[b, h, r])
+
+    unit = lcm(gn * LANES, vk * KBLOCK)
+    keys = -(-kblock // unit) * unit
+    key_tiles, chunks = keys // (LANES * gn), keys // (KBLOCK * vk)
+    full = Lk // keys
+    for n in sweep(full):
+        block(keys, n * key_tiles, n * chunks)
+    for _ in sweep(-(-Lk // keys) - full):
+        block(Lk % keys, full * key_tiles, full * chunks)
+    for b, h, r in grid(mixed.each(0), mixed.each(1), mixed.rows()):
+        o[b, h, r] <<= mixed[b, h, r] * L.recip(total[b, h, r])
+
+
 @kernel(tune=_tune)
 def flash_attention(
     q=L.In(B, H, Lq, D),
@@ -145,6 +211,7 @@ def flash_attention(
     causal=False,
     scale=1.0,
     qblock=0,
+    kblock=0,
     gm=4,
     gn=8,
     nk=2,
@@ -166,8 +233,15 @@ def flash_attention(
     bits depend neither on its block nor on a tile knob.
 
     Scores are FP16 before they are scaled: a product of q and k beyond 65504 saturates, which the device counts.
+
+    kblock: where not 0, and there is no mask and no bias, the online recurrence over blocks of so many keys takes the
+    place of whole rows (`online_attention`). Left out it is 0, except on a machine with r2_vc_quant, where that form
+    needs no memory between q, k, v and o.
     """
     masks = _Masks(causal, keep, bias, scale * LOG2_E)
+    if kblock and not masks.any and bias is None:
+        _online(q, k, v, o, scale * LOG2_E, kblock, gm, gn, nk, vm, vn, vk)
+        return
 
     def block(rows: DimExpr | int, row_tile: Position, out_tile: Position, first: Position) -> None:
         s, p = L.temp(B, H, rows, Lk), L.temp(B, H, rows, Lk)
@@ -216,42 +290,10 @@ def online_attention(
 
     kblock keys (rounded up to whole tiles and chunks) bound the memory for scores. The running values are rounded to
     FP16 once per block, so bits depend on kblock; `flash_attention` is the more exact form and bounds its memory as
-    well.
+    well. On a machine with r2_vc_quant no temporary leaves the chip: scores go from a cluster into a core's L1, weights
+    from the core quantised into the cluster's, and only q, k, v and o are in memory.
     """
-    masks = _Masks(False, None, None, scale * LOG2_E)
-    top, new, total, fade = (L.temp(B, H, Lq) for _ in range(4))
-    mixed = L.temp(B, H, Lq, P)
-    for b, h, r in grid(q.each(0), q.each(1), q.rows()):
-        top[b, h, r] <<= -65504.0
-        total[b, h, r] <<= 0.0
-    for b, h, r in grid(mixed.each(0), mixed.each(1), mixed.rows()):
-        mixed[b, h, r] <<= 0.0
-
-    def block(keys: DimExpr | int, key_tile: Position, chunk: Position) -> None:
-        s, p, part = L.temp(B, H, Lq, keys), L.temp(B, H, Lq, keys), L.temp(B, H, Lq, P)
-        _scores(q, k, s, 0, key_tile, gm, gn, nk)
-        for b, h, r in grid(s.each(0), s.each(1), s.rows()):
-            new[b, h, r] <<= L.maximum(top[b, h, r], L.row_max(masks.logits(s[b, h, r], b, h, r)))
-        for b, h, r in grid(s.each(0), s.each(1), s.rows()):
-            p[b, h, r] <<= L.exp2(masks.logits(s[b, h, r], b, h, r) - new[b, h, r])
-            fade[b, h, r] <<= L.exp2(top[b, h, r] - new[b, h, r])
-        for b, h, r in grid(s.each(0), s.each(1), s.rows()):
-            total[b, h, r] <<= L.fma(total[b, h, r], fade[b, h, r], L.row_sum(p[b, h, r]))
-            top[b, h, r] <<= new[b, h, r]
-        _values(p, v, part, 0, chunk, vm, vn, vk, False)
-        for b, h, r in grid(part.each(0), part.each(1), part.rows()):
-            mixed[b, h, r] <<= L.fma(mixed[b, h, r], fade[b, h, r], part[b, h, r])
-
-    unit = lcm(gn * LANES, vk * KBLOCK)
-    keys = -(-kblock // unit) * unit
-    key_tiles, chunks = keys // (LANES * gn), keys // (KBLOCK * vk)
-    full = Lk // keys
-    for n in sweep(full):
-        block(keys, n * key_tiles, n * chunks)
-    for _ in sweep(-(-Lk // keys) - full):
-        block(Lk % keys, full * key_tiles, full * chunks)
-    for b, h, r in grid(mixed.each(0), mixed.each(1), mixed.rows()):
-        o[b, h, r] <<= mixed[b, h, r] * L.recip(total[b, h, r])
+    _online(q, k, v, o, scale * LOG2_E, kblock, gm, gn, nk, vm, vn, vk)
 
 
 @kernel(tune=tile_of("M", "P", "K"))

@@ -251,7 +251,12 @@ def quantise(x: NDArray[np.float16]) -> tuple[F64, F64]:
 
 
 def contract_terms(terms: Sequence[tuple[NDArray[np.float16], NDArray[np.float16]]]) -> NDArray[np.float16]:
-    """Sum of a[M, K] @ b[N, K].T on a cluster: MXFP7 blocks, FP22 accumulation in order, FP16 emit (datasheet 2.2-2.5).
+    """Sum of a[M, K] @ b[N, K].T on a cluster as it emits it: `accumulate` rounded to FP16 (datasheet 2.5)."""
+    return store_fp16(accumulate(terms))
+
+
+def accumulate(terms: Sequence[tuple[NDArray[np.float16], NDArray[np.float16]]]) -> F64:
+    """Sum of a[M, K] @ b[N, K].T in a cluster's accumulators: MXFP7 blocks, FP22 in order (datasheet 2.2-2.4).
 
     Every K is a multiple of 32.
     """
@@ -268,4 +273,4 @@ def contract_terms(terms: Sequence[tuple[NDArray[np.float16], NDArray[np.float16
             over = np.abs(total) >= 2.0**64
             total = np.where(over, np.copysign((2 - 2.0**-14) * 2.0**64, total), total)
     assert total is not None
-    return store_fp16(total)
+    return total

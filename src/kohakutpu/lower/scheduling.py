@@ -11,18 +11,19 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kohakuaccel.diagnostics import Refusal, Unsupported
-from kohakuaccel.lang.dims import Dim, DimExpr
-from kohakuaccel.lang.indices import evaluate
+from kohakuaccel.lang.dims import Dim
 from kohakuaccel.lang.ports import Tiling
 from kohakuaccel.lang.trace import LoopNode, Node, StageNode, StatementNode, StoreNode, Trace
 from kohakuaccel.lang.values import Contraction, View
 from kohakuaccel.machine import Machine
 from kohakuaccel.schedule import Schedule
-from kohakutpu.layouts import KBLOCK, LANES, Layout, ceil_div
+from kohakutpu.layouts import Layout
 from kohakutpu.lower.binding import Binding
-from kohakutpu.lower.instances import ports_of, tile_rows, views_of
+from kohakutpu.lower.instances import ports_of, views_of
+from kohakutpu.lower.resident import lower_resident
 from kohakutpu.lower.row_stages import RowStage, check_joins
 from kohakutpu.lower.tile_stage import TileStage
+from kohakutpu.lower.unroll import unrolled
 from kohakutpu.lower.vector_stages import elementwise_store
 from kohakutpu.lower.work import Env, Work, data_words
 
@@ -36,7 +37,13 @@ def build_schedule(
     Raises Refusal with the user's line for anything that cannot be right or is not available.
     """
     work = Work(trace, machine, binding, hints)
-    _walk(work, trace.body, {Dim(name): size for name, size in binding.sizes.items()})
+    stages = list(unrolled(work, trace.body, {Dim(name): size for name, size in binding.sizes.items()}))
+    resident, notes = lower_resident(work, stages)
+    if not resident:
+        if notes:
+            work = Work(trace, machine, binding, hints)
+        for node, env in stages:
+            _stage(work, node, env)
     for tensor in work.tensors:
         port = tensor.port
         if port.direction == "out" and tensor.home < 0:
@@ -46,7 +53,7 @@ def build_schedule(
                 hint=f"store into it: {port.name}[...] <<= value",
             )
     expected = tuple(_words(spec.layout) for spec in work.buffers)
-    result = Schedule(trace.name, machine.name, tuple(work.buffers), tuple(work.stages), expected)
+    result = Schedule(trace.name, machine.name, tuple(work.buffers), tuple(work.stages), expected, notes)
     result.verify()
     return result
 
@@ -54,43 +61,6 @@ def build_schedule(
 def _words(layout: object) -> NDArray[np.int64]:
     assert isinstance(layout, Layout)
     return data_words(layout)
-
-
-def _walk(work: Work, nodes: Sequence[Node], env: Env) -> None:
-    for node in nodes:
-        if isinstance(node, LoopNode):
-            for n in range(_iterations(work, node, env)):
-                _walk(work, node.body, {**env, node.index: n})
-        elif isinstance(node, StageNode):
-            _stage(work, node, env)
-        else:
-            raise Refusal(
-                "a statement belongs to an instance of a grid",
-                where=node.text if isinstance(node, StatementNode) else str(node.target),
-                hint="put it inside a grid or stage",
-                source=node.source,
-            )
-
-
-def _iterations(work: Work, node: LoopNode, env: Env) -> int:
-    over = node.index.over
-    if isinstance(over, DimExpr):
-        return int(over.value(work.binding.sizes))
-    if isinstance(over, Tiling):
-        axes = over.port.axes
-        if over.kind == "tiles":
-            return ceil_div(tile_rows(work, over), LANES * over.size)
-        if over.kind == "each":
-            return work.extent(axes[over.size])
-        if over.kind == "chunks32":
-            return ceil_div(work.extent(axes[-1]), KBLOCK * over.size)
-        raise Unsupported(
-            "a loop around stages runs over tiles, chunks, positions of an axis, a number or an index",
-            where=str(over),
-            hint="open a stage over it",
-            source=node.source,
-        )
-    return int(evaluate(over, env))
 
 
 def _stage(work: Work, node: StageNode, env: Env) -> None:

@@ -27,18 +27,30 @@ from kohakutpu.lower import tiling
 from kohakutpu.lower.contraction import ContractionBand, Term
 from kohakutpu.lower.epilogue import Epilogue
 from kohakutpu.lower.instances import enumerate_instances, ports_of
-from kohakutpu.lower.work import Env, Work
+from kohakutpu.lower.work import Env, Tensor, Work
 
 Ints = NDArray[np.int64]
 
 
 @dataclass(slots=True)
-class _Sum:
+class Sum:
     """One `acc += a @ b` with its sweep."""
 
     loop: LoopNode
     product: Contraction
     source: SourceLine
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Located:
+    """One side of a product: the tensor, the order it is wanted in, int64[n, 2] of (matrix, tile) and int64[n] first
+    chunk of every instance, and whether it is the tensor's transpose."""
+
+    tensor: Tensor
+    layout: OperandPack
+    at: Ints
+    first: Ints
+    turned: bool
 
 
 class TileStage:
@@ -66,9 +78,9 @@ class TileStage:
         # Column band outermost within a batch element, so that its B is met again while it is in L1.
         self.instances = enumerate_instances(work, node, env, (*each, self.col, self.row), batched)
 
-    def _statements(self) -> tuple[list[Tile], dict[int, list[_Sum]]]:
+    def _statements(self) -> tuple[list[Tile], dict[int, list[Sum]]]:
         tiles: list[Tile] = []
-        sums: dict[int, list[_Sum]] = {}
+        sums: dict[int, list[Sum]] = {}
         current: Tile | None = None
         for s in self.node.body:
             if isinstance(s, StatementNode) and s.kind == "tile":
@@ -103,7 +115,7 @@ class TileStage:
                     assert isinstance(product, Contraction)
                     if current is not None and current is not tile and sums[id(tile)]:
                         raise self._interleaved(inner)
-                    sums[id(tile)].append(_Sum(s, product, inner.source))
+                    sums[id(tile)].append(Sum(s, product, inner.source))
                     current = tile
         return tiles, sums
 
@@ -158,9 +170,9 @@ class TileStage:
         """Append this stage's bands to the work."""
         first = self.stores[0]
         epilogue = Epilogue(self)
-        layout, at = self._place(first)
+        layout, at = self.place(first)
         for store in self.stores[1:]:
-            other, where = self._place(store)
+            other, where = self.place(store)
             if other != layout or not np.array_equal(where, at):
                 raise Unsupported(
                     "the stores of one tile stage go to the same places of equal outputs",
@@ -249,7 +261,7 @@ class TileStage:
         )
         return replace(layout, batch=layout.batch * parts), np.concatenate(places), (whole,)
 
-    def _place(self, store: StoreNode) -> tuple[DrainedTiles, Ints]:
+    def place(self, store: StoreNode) -> tuple[DrainedTiles, Ints]:
         """The target's byte order, and int64[n, 3] of (matrix, tile row, tile column) per instance."""
         target = store.target
         tensor = self.work.tensor(target.port, store.source)
@@ -310,19 +322,21 @@ class TileStage:
                 )
         tiling.check(self.work.machine, tile.gm, tile.gn, tile.nk, tile.source)
 
-    def _term(self, s: _Sum) -> Term:
+    def _term(self, s: Sum) -> Term:
+        a, b, count = self.operands(s)
+        buffers = [self.work.read(o.tensor, o.layout, s.source, o.turned) for o in (a, b)]
+        return Term(buffers[0], buffers[1], a.layout, b.layout, a.at, b.at, a.first, b.first, count)
+
+    def operands(self, s: Sum) -> tuple[Located, Located, Ints]:
+        """Both sides of a product and how many K chunks each instance runs over."""
         product = s.product
         nk = self._nk(s)
-        operands: list[tuple[int, OperandPack, Ints]] = []
-        lengths: list[int] = []
-        firsts: list[Ints] = []
-        for side, view, groups in (("A", product.a, self.gm), ("B", product.b, self.gn)):
-            buffer, layout, at, first = self._operand(side, view, groups, nk, s)
-            operands.append((buffer, layout, at))
-            lengths.append(layout.cols)
-            firsts.append(first)
-        count = self._count(s, operands[0][1].chunks)
-        for (_, layout, _), first in zip(operands, firsts):
+        a, b = (
+            self._locate(side, view, groups, nk, s)
+            for side, view, groups in (("A", product.a, self.gm), ("B", product.b, self.gn))
+        )
+        count = self._count(s, a.layout.chunks)
+        for layout, first in ((a.layout, a.first), (b.layout, b.first)):
             low, high = int(first.min()), int((first + count).max())
             if int(count.min()) < 1 or low < 0 or high > layout.chunks:
                 raise Refusal(
@@ -334,7 +348,7 @@ class TileStage:
                     source=s.source,
                 )
         # Past its end an operand is zeros: both must end together, or elements of one would silently count for nothing.
-        depths = [np.minimum((f + count) * KBLOCK * nk, k) - f * KBLOCK * nk for f, k in zip(firsts, lengths)]
+        depths = [np.minimum((o.first + count) * KBLOCK * nk, o.layout.cols) - o.first * KBLOCK * nk for o in (a, b)]
         if not np.array_equal(depths[0], depths[1]):
             raise Refusal(
                 "both operands have one contraction length",
@@ -343,13 +357,12 @@ class TileStage:
                 hint="use one dim K in both ports, and the sweep's index in both",
                 source=s.source,
             )
-        (a, la, a_at), (b, lb, b_at) = operands
-        return Term(a, b, la, lb, a_at, b_at, firsts[0], firsts[1], count)
+        return a, b, count
 
-    def _nk(self, s: _Sum) -> int:
+    def _nk(self, s: Sum) -> int:
         return next(t.nk for t in self.tiles if s in self.sums[id(t)])
 
-    def _count(self, s: _Sum, chunks: int) -> Ints:
+    def _count(self, s: Sum, chunks: int) -> Ints:
         over = s.loop.index.over
         if isinstance(over, Tiling):
             number: object = chunks
@@ -359,8 +372,8 @@ class TileStage:
             number = evaluate(over, self.instances.known)
         return np.broadcast_to(np.asarray(number, np.int64), self.instances.batch.shape)
 
-    def _operand(self, side: str, view: View, groups: int, nk: int, s: _Sum) -> tuple[int, OperandPack, Ints, Ints]:
-        """(buffer, byte order, int64[n, 2] of (matrix, tile), int64[n] first chunk) of one side of a product."""
+    def _locate(self, side: str, view: View, groups: int, nk: int, s: Sum) -> Located:
+        """Which tile and chunks each instance reads of one side of a product."""
         port, known, batch = view.port, self.instances.known, self.instances.batch
         tensor = self.work.tensor(port, s.source)
         if port.direction == "out":
@@ -404,10 +417,9 @@ class TileStage:
                 source=s.source,
             )
         lead = self.work.lead_position(tensor, view.index[:-2], known, batch, s.source)
-        buffer = self.work.read(tensor, layout, s.source, port.turned)
-        return buffer, layout, np.stack([lead, tile], axis=1), first
+        return Located(tensor, layout, np.stack([lead, tile], axis=1), first, port.turned)
 
-    def _misindexed(self, side: str, view: View, axis: Index, s: _Sum) -> Refusal:
+    def _misindexed(self, side: str, view: View, axis: Index, s: Sum) -> Refusal:
         return Refusal(
             f"operand {side} is indexed by its tile and the sweep",
             where=str(s.product),

@@ -175,6 +175,16 @@ class VectorCode:
         """Return a V register."""
         self._free.append(register)
 
+    def mark(self) -> tuple[int, tuple[int, ...], int | None]:
+        """A state to come back to with `rewind`."""
+        return len(self.words), tuple(self._free), self._vl
+
+    def rewind(self, mark: tuple[int, tuple[int, ...], int | None]) -> None:
+        """Undo what was emitted and taken since a mark; constants stay."""
+        length, free, self._vl = mark
+        del self.words[length:]
+        self._free[:] = free
+
     # operations
 
     def alu(
