@@ -209,10 +209,12 @@ class Loader:
         room = dict.fromkeys(units, self.limits.flits // len(units))
         windows: list[Window] = []
         base = 0
-        for _ in range(max(1, min(TURNS, most // len(units)))):
+        turns = max(1, min(TURNS, most // len(units)))
+        fair = -(-room[units[0]] // turns)  # a longer turn of one crew would keep the credit from the others
+        for _ in range(turns):
             for crew in crews(units, met):
                 alive = [i for i in crew if position[i] < len(stage[i])]
-                each = (self.limits.credit - len(windows)) // max(1, len(alive))
+                each = min(fair, (self.limits.credit - len(windows)) // max(1, len(alive)))
                 start = {i: position[i] for i in alive}
                 end = {i: min(len(stage[i]), position[i] + min(each, room[i])) for i in alive}
                 for i, stop in closed(start, end, met).items():
