@@ -272,6 +272,16 @@ def _clusters2() -> list[Case]:
         found += [Case(c.split_k, ((2, 40, 300), (40, 300), (40,)), ship)]
         found += [Case(k.flash_attention, ((1, 2, 70, 40),) * 3, ship)]
         found += [Case(c.grouped, ((2, 4, 10, 40), (2, 2, 20, 40)), ship)]
+    shapes = ((2, 7, 9, 64), (9, 24, 64))
+    plain: dict[str, object] = {"size": (3, 3), "stride": (2, 1), "dilation": (1, 2), "padding": ((1, 0), (2, 1))}
+    odd: dict[str, object] = {**plain, "pixels": 48, "gm": 4, "gn": 2, "nk": 2, "activation": "relu"}
+    for m in ("ship_3x2+r2_desc_fill", f"ship_3x2+r2_desc_fill+{all_of_it}"):
+        found += [
+            Case(k.conv2d_windows, shapes, m, knobs={**plain, "pixels": 48}),
+            Case(k.conv2d_windows, (*shapes, (24,)), m, knobs=odd),
+        ]
+        wide: dict[str, object] = {"size": (1, 1), "stride": (2, 2), "pixels": 120, "gm": 16, "gn": 2, "nk": 1}
+        found += [Case(k.conv2d_windows, ((1, 20, 23, 32), (1, 9, 32)), m, knobs=wide)]
     q, kv = (1, 4, 37, 40), (1, 2, 70, 40)
     return [*found, Case(k.online_attention, (q, kv, kv), f"{WIDE}+{all_of_it}")]
 

@@ -48,5 +48,5 @@ class Descriptor:
                 if axis:
                     position[axis - 1] += i * step
             inside = all(extent == 0 or 0 <= at < extent for at, (_, extent) in zip(position, self.axes))
-            found.append(address if inside else None)
+            found.append(address % (1 << 40) if inside else None)
         return found

@@ -124,6 +124,8 @@ def encode_rows(rows: NDArray[np.int64]) -> NDArray[np.uint64]:
         chosen = special & np.array([layout_of(f) is layout for f in rows[:, COLUMNS.index("field")].tolist()])
         some = rows[chosen]
         columns = {name: some[:, COLUMNS.index(name)].copy() for name in layout.names}
+        if layout is BASE:
+            columns["base"] &= (1 << BASE["base"].width) - 1  # of 40 bits, like every address of a walk
         payloads[chosen] = layout.encode_table(len(some), **columns)
     return payloads
 

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 Ints = NDArray[np.int64]
 DIMENSIONS = 6
-AXES = 2
+ADDRESS_MASK = (1 << 40) - 1  # sums are of 40 bits: a base may stand for elements before address 0 that do not exist
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,4 +58,4 @@ class Walk:
         for at, (_, extent) in zip(position, self.axes):
             if extent:
                 valid &= (at >= 0) & (at < extent)
-        return address, valid
+        return address & ADDRESS_MASK, valid

@@ -6,7 +6,7 @@ everything, `attention`, `convolution` and `rope` are what their names say.
 """
 
 from kohakutpu.kernels.attention import flash_attention, merge_heads, online_attention, split_heads
-from kohakutpu.kernels.convolution import conv2d, conv2d_taps
+from kohakutpu.kernels.convolution import conv2d, conv2d_taps, conv2d_windows
 from kohakutpu.kernels.elementwise import (
     abs,
     add,
@@ -82,6 +82,7 @@ __all__ = [
     "concat",
     "conv2d",
     "conv2d_taps",
+    "conv2d_windows",
     "div",
     "div_row",
     "exp",

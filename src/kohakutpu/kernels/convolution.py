@@ -7,7 +7,8 @@ must not know tiles' limits or addresses.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import math
+from collections.abc import Callable, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
@@ -27,6 +28,7 @@ from kohakutpu.kernels.products import tile_of
 from kohakutpu.lang import kernel
 
 if TYPE_CHECKING:
+    from kohakuaccel.machine import Machine
     from kohakutpu.storage import Storage
     from kohakutpu.tensor import Tensor
 
@@ -97,6 +99,44 @@ def conv2d_taps(
         for tap in range(1 if joined else taps):
             for k in sweep(w.chunks32(nk)):
                 acc += seen_by[tap, i, k] @ w[tap, j, k]
+        value = activate(activation, acc if bias is None else acc + bias[j])
+        y[i, j] <<= value if residual is None else value + residual[i, j]
+
+
+def windows_tile(machine: Machine, sizes: Mapping[str, int]) -> dict[str, object]:
+    """A tile whose chunks are whole: a descriptor names no channel behind the last."""
+    from kohakutpu.lower.tiling import choose
+
+    tile = choose(machine, sizes["pixels"], sizes["N"], sizes["C"])
+    return {"gm": tile.gm, "gn": tile.gn, "nk": math.gcd(tile.nk, max(1, sizes["C"] // KBLOCK))}
+
+
+@kernel(tune=windows_tile)
+def conv2d_windows(
+    x=L.In(B, H, W, C),
+    w=L.In(T, N, C),
+    bias=L.In(N, optional=True),
+    residual=L.In(pixels, N, optional=True),
+    y=L.Out(pixels, N),
+    *,
+    size=(1, 1),
+    stride=(1, 1),
+    padding=((0, 0), (0, 0)),
+    dilation=(1, 1),
+    pixels=1,
+    activation="none",
+    gm=2,
+    gn=4,
+    nk=1,
+):
+    """What conv2d_taps computes, on a machine with r2_desc_fill: clusters read windows of the image by descriptor, so
+    no row is copied and nothing is packed. Whole K blocks of 32 channels, output rows of whole groups of 4 pixels."""
+    seen = L.windows(x, pixels, size=size, stride=stride, padding=padding, dilation=dilation)
+    for i, j in grid(y.tiles(gm), w.tiles(gn)):
+        acc = L.tile(gm, gn, nk)
+        for tap in range(size[0] * size[1]):
+            for k in sweep(w.chunks32(nk)):
+                acc += seen[tap, i, k] @ w[tap, j, k]
         value = activate(activation, acc if bias is None else acc + bias[j])
         y[i, j] <<= value if residual is None else value + residual[i, j]
 
@@ -250,6 +290,11 @@ def _whole(image: Tensor, weight: Tensor, bias: Any, residual: Any, knobs: dict[
         made = weight.reshape(1, outputs, taps * channels)
     else:
         made = _form(weight, "taps", lambda v: v.transpose(1, 2, 0, 3).reshape(taps, outputs, channels))
+    from kohakutpu.lower.windows import why_not
+
+    if not joined and not why_not(image.device.machine, wide, channels):
+        found = conv2d_windows(image, made, **operands, **knobs, size=tuple(size), pixels=pixels)
+        return found.reshape(shape)
     found = conv2d_taps(image, made, **operands, **knobs, size=tuple(size), pixels=pixels, joined=joined)
     return found.reshape(shape)
 

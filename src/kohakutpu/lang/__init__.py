@@ -26,7 +26,7 @@ from kohakutpu.lang.functions import (
     where,
 )
 from kohakutpu.lang.kernel import Kernel, kernel
-from kohakutpu.lang.memory import Region, Table, Temp, region, table, temp
+from kohakutpu.lang.memory import Region, Table, Temp, Windows, region, table, temp, windows
 from kohakutpu.lang.ports import In, Out
 from kohakutpu.lang.tiles import Tile, tile
 
@@ -38,6 +38,7 @@ __all__ = [
     "Table",
     "Temp",
     "Tile",
+    "Windows",
     "abs",
     "equal",
     "exp2",
@@ -62,4 +63,5 @@ __all__ = [
     "temp",
     "tile",
     "where",
+    "windows",
 ]

@@ -15,7 +15,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from kohakuaccel.diagnostics import Refusal, SourceLine
 from kohakuaccel.lang.dims import DimExpr
-from kohakuaccel.lang.ports import Axis
+from kohakuaccel.lang.ports import Axis, Port
 from kohakuaccel.lang.trace import StatementNode, recorder, user_line
 from kohakuaccel.lang.values import Contraction, View
 from kohakutpu.lang.ports import _positive, _Tilings
@@ -25,6 +25,43 @@ class Temp(_Tilings):
     """A temporary tensor in device memory, FP16."""
 
     direction: Literal["in", "out", "temp", "table"] = "temp"
+
+
+Pair = tuple[int, int]
+
+
+class Windows(_Tilings):
+    """(taps, pixels, channels): what each tap of a convolution sees of an image, as the left operand of a contraction.
+    It has no bytes of its own: a cluster reads the image itself, by descriptor (`r2_desc_fill`)."""
+
+    direction: Literal["in", "out", "temp", "table"] = "temp"
+    image: Port
+    size: Pair
+    stride: Pair
+    padding: tuple[Pair, Pair]
+    dilation: Pair
+
+
+def windows(
+    image: Port, pixels: Axis, *, size: Pair, stride: Pair, padding: tuple[Pair, Pair], dilation: Pair
+) -> Windows:
+    """The windows of `image` (count, rows, columns, channels) over `pixels` output positions, row by
+    row; padding ((top, bottom), (left, right)) reads as zeros. Refused when lowered: a machine without r2_desc_fill,
+    channels that are no multiple of 32, output rows that are no multiple of 4."""
+    active = recorder("windows")
+    if len(image.axes) != 4 or image.batched:
+        raise Refusal(
+            "windows are taken of an image with four axes",
+            where="windows",
+            got=str(image),
+            limit="(count, rows, columns, channels)",
+            source=user_line(),
+        )
+    made = Windows(size[0] * size[1], pixels, image.axes[3])
+    made.image, made.size, made.stride, made.padding, made.dilation = image, size, stride, padding, dilation
+    made.name = active.fresh("windows")
+    active.internal.append(made)
+    return made
 
 
 class Table(_Tilings):

@@ -15,8 +15,10 @@ import numpy as np
 from kohakuaccel.machine import Unit
 from kohakuaccel.program import UnitProgram
 from kohakutpu.isa import cluster as isa
+from kohakutpu.isa.cluster_tdesc import DESCRIPTORS, FIELD_AXES, FIELD_BASE, row_of
 from kohakutpu.lower.codecs import ClusterCodec
 from kohakutpu.lower.tiling import Slots
+from kohakutpu.lower.windows import Piece, WindowPack
 
 if TYPE_CHECKING:
     from kohakutpu.lower.contraction import ContractionBand, Term
@@ -50,12 +52,17 @@ _NAMES = [
     "dack_y",
     "tsel",
     "tag",
+    "desc",
+    "dsel",
 ]
 _PLACE = [isa.CLUSTER.column(name) for name in _NAMES]
 _COLUMNS = len(isa.CLUSTER.fields)
 _ANCHOR = isa.CLUSTER.column("anchor")
 ANCHOR = 40  # the only accumulator anchor of this machine (datasheet 5.6)
 TAGS = 256
+Run = tuple[int, int, int]  # byte offset, bytes of an entry, whether quantised
+_AXES = ("abase0", "ext0", "abase1", "ext1")
+_DIMENSION = ("count", "stride", "axis", "astep")
 
 
 class _Side:
@@ -92,10 +99,32 @@ class _Member:
         self.held: tuple[dict[int, Hashable], dict[int, Hashable]] = ({}, {})
         self.owed: list[dict[str, int]] = []  # DRAINs held back
         self.next = 0  # accumulator of the next tile
+        self.special: list[tuple[int, list[int]]] = []  # TDESC rows by number: their columns are their own
+        self.descriptors: list[dict[int, tuple[int, ...]]] = [{} for _ in range(DESCRIPTORS)]
+        self.recent = list(range(DESCRIPTORS))  # descriptors, least recently used first
 
     def add(self, buffer: int, **fields: int) -> None:
         self.rows.append(tuple(fields.get(name, 1 if name == "nk" else 0) for name in _NAMES))
         self.buffers.append(buffer)
+
+    def describe(self, piece: Piece, buffer: int) -> int:
+        """A descriptor that walks `piece`, written as far as it differs from what it holds; its number."""
+        dims = {1 + d: values for d, values in enumerate(piece.dims)}
+        wanted = {**dims, FIELD_AXES: (*piece.axes[0], *piece.axes[1]), FIELD_BASE: (buffer, piece.base, len(dims))}
+        index = min(
+            self.recent, key=lambda i: sum(self.descriptors[i].get(f) != wanted[f] for f in wanted if f != FIELD_BASE)
+        )
+        self.recent.remove(index)
+        self.recent.append(index)
+        for field, values in wanted.items():
+            if self.descriptors[index].get(field) == values:
+                continue
+            self.descriptors[index][field] = values
+            names = ("base", "ndim") if field == FIELD_BASE else _AXES if field == FIELD_AXES else _DIMENSION
+            row = row_of(index=index, field=field, **dict(zip(names, values[-len(names) :])))
+            self.special.append((len(self.rows), row))
+            self.add(buffer if field == FIELD_BASE else -1, op=isa.TDESC)
+        return index
 
 
 class CrewStream:
@@ -121,34 +150,56 @@ class CrewStream:
 
     # fills
 
-    def _chunk(self, sel: int, n: int, term: Term, chunk: int) -> tuple[Hashable, int, int, int, int]:
-        """(key of an operand's chunk, buffer, byte offset, entry bytes, preq)."""
+    def _chunk(self, sel: int, n: int, term: Term, chunk: int) -> tuple[Hashable, int, Run | tuple[Piece, ...]]:
+        """(key of an operand's chunk, buffer, where it lies there)."""
         buffer, layout, at = (term.a, term.a_layout, term.a_at) if sel == 0 else (term.b, term.b_layout, term.b_at)
         batch, tile = int(at[n, 0]), int(at[n, 1])
         chunk += int(term.b_first[n] - term.first[n]) if sel else 0
         key = (buffer, batch, tile, chunk)
-        return key, buffer, layout.run_offset(batch, tile, chunk), layout.entry_bytes, int(layout.preq)
+        if isinstance(layout, WindowPack):
+            return key, buffer, tuple(layout.pieces(batch, tile, chunk, self._most))
+        return key, buffer, (layout.run_offset(batch, tile, chunk), layout.entry_bytes, int(layout.preq))
 
     def _operand(self, sel: int, wanted: list[tuple[int, int]], term: Term, chunk: int) -> dict[int, int]:
         """Slots of an operand's chunk by member, filled where it is not in L1. wanted: (member, instance)."""
         slots: dict[int, int] = {}
-        groups: dict[Hashable, tuple[list[int], int, int, int, int]] = {}
+        groups: dict[Hashable, tuple[list[int], int, Run | tuple[Piece, ...]]] = {}
         for m, n in wanted:
-            key, *where = self._chunk(sel, n, term, chunk)
+            key, buffer, where = self._chunk(sel, n, term, chunk)
             slot = slots[m] = self._sides[sel][m].place(key)
             if self.members[m].held[sel].get(slot) != key:
                 self.members[m].held[sel][slot] = key
-                buffer, offset, size, preq = where
                 shared = self.band.mode.side == sel
-                groups.setdefault(key if shared else (m, key), ([], buffer, offset, size, preq))[0].append(m)
-        for missing, buffer, offset, size, preq in groups.values():
-            self._fill(sel, missing, slots[missing[0]], buffer, offset, size, preq)
+                groups.setdefault(key if shared else (m, key), ([], buffer, where))[0].append(m)
+        for missing, buffer, where in groups.values():
+            self.filled[sel] += 1
+            if len(where) == 3 and not isinstance(where[0], Piece):
+                self._fill(sel, missing, slots[missing[0]], buffer, *where)
+            else:
+                self._fill_pieces(sel, missing[0], slots[missing[0]], buffer, where)
         return slots
+
+    def _fill_pieces(self, sel: int, m: int, slot: int, buffer: int, pieces: tuple[Piece, ...]) -> None:
+        """One chunk by descriptor: what a descriptor holds already is not written again."""
+        shape = self._shapes[sel]
+        member = self.members[m]
+        self._charge([m], shape.size, 0)
+        for piece in pieces:
+            index = member.describe(piece, buffer)
+            member.add(
+                -1,
+                op=isa.FILL,
+                n=piece.n,
+                sel=sel,
+                eoff=shape.offset(slot) + piece.first,
+                fbank=shape.bank(slot),
+                desc=1,
+                dsel=index,
+            )
 
     def _fill(self, sel: int, missing: list[int], slot: int, buffer: int, offset: int, size: int, preq: int) -> None:
         """One chunk into the same slot of these members, as one fetch."""
         shape = self._shapes[sel]
-        self.filled[sel] += 1
         self._charge(missing, shape.size, preq)
         done = 0
         while done < shape.size:
@@ -296,6 +347,8 @@ class CrewStream:
             table = np.zeros((len(member.rows), _COLUMNS), np.int64)
             table[:, _PLACE] = np.array(member.rows, np.int64)
             table[:, _ANCHOR] = ANCHOR
+            for number, row in member.special:
+                table[number] = row
             found.append(
                 UnitProgram(
                     member.unit,

@@ -21,6 +21,7 @@ from kohakutpu.lower import crews, evaluate
 from kohakutpu.lower.cluster_stream import CrewStream
 from kohakutpu.lower.crews import PLAIN, Mode, Turn
 from kohakutpu.lower.tiling import Slots, slots
+from kohakutpu.lower.windows import WindowPack
 from kohakutpu.machines import capacity
 
 Ints = NDArray[np.int64]
@@ -33,7 +34,7 @@ class Term:
 
     a: int
     b: int
-    a_layout: OperandPack
+    a_layout: OperandPack | WindowPack
     b_layout: OperandPack
     a_at: Ints
     b_at: Ints
@@ -86,6 +87,8 @@ class ContractionBand:
     def fastest(self) -> ContractionBand:
         """This band dealt in the way that is estimated to take the fewest cycles on its machine."""
         ways = crews.modes(self.machine)
+        if any(isinstance(term.a_layout, WindowPack) for term in self.terms):
+            ways = tuple(mode for mode in ways if not (mode.crew and mode.shared == "A"))  # no shared descriptors
         if self.nodes or len(ways) == 1:
             return self
         bands = [replace(self, mode=mode) for mode in ways]
@@ -127,10 +130,13 @@ class ContractionBand:
         ]
         uses, fills = self.reuse()
         side_a, side_b = self.sides()
+        operands: dict[str, int] = {}
         for term in self.terms:
             low, high = int(term.count.min()), int(term.count.max())
             chunks = f"{high}" if low == high else f"{low} to {high}"
-            lines.append(f"A {term.a_layout}, B {term.b_layout}: {chunks} chunks")
+            text = f"A {term.a_layout}, B {term.b_layout}: {chunks} chunks"
+            operands[text] = operands.get(text, 0) + 1
+        lines += [text + (f", {times} times" if times > 1 else "") for text, times in operands.items()]
         for name, side, k in (("A", side_a, 0), ("B", side_b, 1)):
             lines.append(f"{name} in {side.count} buffers of {side.size} entries: {fills[k]} fills for {uses[k]} uses")
         if self.mode.accumulators == 2:
@@ -199,7 +205,10 @@ class ContractionBand:
             (t.b, t.b_layout, t.b_at[group], LANES * self.gn, t.b_first),
         ):
             k0 = int(first[group[0]]) * KBLOCK * self.nk
-            whole = values[buffer].reshape(layout.batch, layout.rows, layout.cols)[int(at[0, 0])]
+            if isinstance(layout, WindowPack):
+                whole = layout.matrix(values[buffer], int(at[0, 0]))
+            else:
+                whole = values[buffer].reshape(layout.batch, layout.rows, layout.cols)[int(at[0, 0])]
             low, high = int(at[:, 1].min()) * lanes, (int(at[:, 1].max()) + 1) * lanes
             part = whole[low:high, k0 : k0 + length]
             padded = np.zeros((high - low, length), np.float16)

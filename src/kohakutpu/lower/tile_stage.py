@@ -20,13 +20,14 @@ from kohakuaccel.lang.indices import Index, evaluate
 from kohakuaccel.lang.ports import Tiling
 from kohakuaccel.lang.trace import LoopNode, StageNode, StatementNode, StoreNode
 from kohakuaccel.lang.values import Contraction, View
-from kohakutpu.lang.memory import Region
+from kohakutpu.lang.memory import Region, Windows
 from kohakutpu.lang.tiles import Tile
 from kohakutpu.layouts import KBLOCK, LANES, DrainedTiles, OperandPack
 from kohakutpu.lower import tiling
 from kohakutpu.lower.contraction import ContractionBand, Term
 from kohakutpu.lower.epilogue import Epilogue
 from kohakutpu.lower.instances import enumerate_instances, ports_of
+from kohakutpu.lower.windows import WindowPack, pack_of
 from kohakutpu.lower.work import Env, Tensor, Work
 
 Ints = NDArray[np.int64]
@@ -324,8 +325,27 @@ class TileStage:
 
     def _term(self, s: Sum) -> Term:
         a, b, count = self.operands(s)
-        buffers = [self.work.read(o.tensor, o.layout, s.source, o.turned) for o in (a, b)]
-        return Term(buffers[0], buffers[1], a.layout, b.layout, a.at, b.at, a.first, b.first, count)
+        left, left_layout = self._left(a, s)
+        right = self.work.read(b.tensor, b.layout, s.source, b.turned)
+        return Term(left, right, left_layout, b.layout, a.at, b.at, a.first, b.first, count)
+
+    def _left(self, a: Located, s: Sum) -> tuple[int, OperandPack | WindowPack]:
+        """The buffer of a product's left side and how it is read: packed for its tiles, or an image by descriptor."""
+        port = a.tensor.port
+        if not isinstance(port, Windows):
+            return self.work.read(a.tensor, a.layout, s.source, a.turned), a.layout
+        image = self.work.tensor(port.image, s.source)
+        pack, layout = pack_of(self.work.machine, port, image.shape, self.gm, a.layout.chunk, s.source)
+        if pack.rows != a.layout.rows:
+            raise Refusal(
+                "windows have one row per output pixel",
+                where=str(port),
+                got=a.layout.rows,
+                limit=pack.rows,
+                hint="pass the count of output pixels",
+                source=s.source,
+            )
+        return self.work.read(image, layout, s.source), pack
 
     def operands(self, s: Sum) -> tuple[Located, Located, Ints]:
         """Both sides of a product and how many K chunks each instance runs over."""

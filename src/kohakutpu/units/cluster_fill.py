@@ -90,6 +90,7 @@ if TYPE_CHECKING:
 
 LANE_BYTES, LANE = 64, 32  # what an element of a descriptor's walk reads
 MOST_PEERS = 3
+ADDRESS_MASK = (1 << 40) - 1
 T_BASE, T_INDEX, T_FIELD, T_NDIM = (COLUMNS.index(c) for c in ("base", "index", "field", "ndim"))
 T_COUNT, T_AXIS, T_ABASE = (COLUMNS.index(c) for c in ("count", "axis", "abase0"))
 
@@ -250,6 +251,7 @@ def _gather(
         if not exists:
             lane[:] = 0
             continue
+        address &= ADDRESS_MASK  # an element that exists may lie behind one that would lie before address 0
         if address % LANE_BYTES != 0:
             fail(note, E_ADDRESS, address, LANE_BYTES, reg[MESH])
             return False
