@@ -20,11 +20,12 @@ from kohakuaccel.diagnostics import Refusal
 from kohakuaccel.image import EncodedProgram, Image
 from kohakuaccel.machine import Machine, Unit
 from kohakutpu.dispatch_acks import OP_SHIFT, program_acks
+from kohakutpu.dispatch_shares import Meeting, closed, crews, meetings
 from kohakutpu.isa import cluster, flit, vector
 from kohakutpu.isa import control as reg
 
 OPCODES = {
-    "MG": {code: name for name, code in cluster.OPS.items()},
+    "MG": {code: name for name, code in cluster.OPS.items()} | {cluster.TDESC: "TDESC"},
     "VC": {vector.ENV_IMEM: "IMEM", vector.ENV_DESC: "DESC", vector.ENV_RUN: "RUN"},
 }
 TURNS = 4  # programs per unit and round; more gain nothing, and each costs a credit and up to five commands
@@ -139,6 +140,7 @@ class Loader:
     def _stage(self, stage: Sequence[EncodedProgram], receivers: int) -> Iterator[dict[int, list[Window]]]:
         """Windows per mesh, group after group."""
         position = [0] * len(stage)
+        met = meetings(stage)
         meshes = sorted({p.unit.mesh for p in stage})
         # Credit seed and DONE, then at most five commands and one await per program, one per receiver.
         most = max(1, min((self.limits.commands - 2 - receivers) // 6, self.limits.credit - 1, self.limits.flits))
@@ -153,7 +155,10 @@ class Loader:
                     start = first[mesh] % len(waiting)
                     waiting = sorted((waiting[start:] + waiting[:start])[:most])
                     first[mesh] += most
-                plan[mesh] = self._cut(stage, position, waiting, most)
+                if met:
+                    plan[mesh] = self._cut_together(stage, position, waiting, most, met)
+                else:
+                    plan[mesh] = self._cut(stage, position, waiting, most)
             if not plan:
                 return
             yield plan
@@ -186,6 +191,45 @@ class Loader:
                     base += end - start
         for i in units:
             position[i] += count[i]
+        return windows
+
+    def _cut_together(
+        self,
+        stage: Sequence[EncodedProgram],
+        position: list[int],
+        units: list[int],
+        most: int,
+        met: Sequence[Meeting],
+    ) -> list[Window]:
+        """How far each of `units` goes in one round of a stage with shared fills; advances `position`.
+
+        Everything before a crew's turn can end on its own, so it holds no credit but one per program kicked; the turn
+        itself may hold as many as it sends.
+        """
+        room = dict.fromkeys(units, self.limits.flits // len(units))
+        windows: list[Window] = []
+        base = 0
+        for _ in range(max(1, min(TURNS, most // len(units)))):
+            for crew in crews(units, met):
+                alive = [i for i in crew if position[i] < len(stage[i])]
+                each = (self.limits.credit - len(windows)) // max(1, len(alive))
+                start = {i: position[i] for i in alive}
+                end = {i: min(len(stage[i]), position[i] + min(each, room[i])) for i in alive}
+                for i, stop in closed(start, end, met).items():
+                    count = stop - position[i]
+                    if count > 0:
+                        windows.append(Window(i, position[i], count, base))
+                        base += count
+                        room[i] -= count
+                        position[i] = stop
+        if not windows:
+            raise Refusal(
+                "a round holds one instruction of every member of a shared fill",
+                where=", ".join(stage[i].unit.name for i in units),
+                got=f"{self.limits.flits} flits, {self.limits.credit} credits",
+                limit=f"{len(units)} of each",
+                hint="share between fewer clusters, or use a machine with a larger staging RAM",
+            )
         return windows
 
     def _group(

@@ -54,7 +54,7 @@ def drain_acks(machine: Machine, program: EncodedProgram) -> dict[Unit, NDArray[
         agent = machine.meshes[mesh]
         if (int(column["dack_x"][i]), int(column["dack_y"][i])) != (agent.agent_x, agent.agent_y):
             continue
-        granules = int(column["n"][i]) * (2 if int(column["dbuf"][i]) == flit.BUF_MG_TILE else 1)
+        granules = int(column["n"][i]) * (1 if int(column["dbuf"][i]) == flit.BUF_VC_L1 else 2)
         acks.setdefault(receiver, np.zeros(len(program), np.int64))[position] = -(
             -granules // machine.params.drain_burst
         )

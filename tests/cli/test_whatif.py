@@ -124,9 +124,11 @@ def fake(machine: Machine, knobs: Mapping[str, Setting]) -> Outcome:
     t = Timeline("work", machine.name, machine.params.clock_mhz, ("work", SERVE, "wait"), ("work", SERVE))
     t.cycles = 100 * machine.timing["L"]
     unit, port = t.track("MG(1,1)"), t.track("port 0")
-    t.spans.append(Span(unit, 0, t.cycles // 3, "work", "GEMM"))
-    t.spans.append(Span(port, 0, t.cycles, SERVE, "read"))
-    t.spans.append(Span(unit, t.cycles // 2, t.cycles, "wait", "FILL", "port 0"))
+    t.spans = [
+        Span(unit, 0, t.cycles // 3, "work", "GEMM"),
+        Span(port, 0, t.cycles, SERVE, "read"),
+        Span(unit, t.cycles // 2, t.cycles, "wait", "FILL", "port 0"),
+    ]
     t.stages.append(Stage("stage 0", 0, t.cycles, 1, macs=300_000, nbytes=4096))
     t.peaks["MAC/cycle"] = 512 * len(machine.units_of("MG"))
     t.assumed = (f"L = {machine.timing['L']}",)

@@ -32,7 +32,7 @@ EXTENT = UNITS + UNIT_REGION * 16 * 6  # bytes that recordings touch: unit regio
 MASK64 = (1 << 64) - 1
 
 Outcome = tuple[object, ...]
-WAITS = {"NO_EMIT": state.W_DRAIN_NO_EMIT, "DRAIN_QUEUE": state.W_DRAIN_QUEUE}
+WAITS = {"NO_EMIT": state.W_DRAIN_NO_EMIT, "DRAIN_QUEUE": state.W_DRAIN_QUEUE, "SHARE": state.W_SHARE}
 
 
 def quads(word: int) -> list[int]:
@@ -157,10 +157,13 @@ def same_cluster(cl: Clusters, u: int, ref: Cluster) -> None:
             q = np.array([lane[0] for lane in entry], np.int8)
             np.testing.assert_array_equal(image[e], (q.T if side else q).ravel(), f"L1 entry {side} {e}")
             assert [int(s) for s in scale[e]] == [lane[1] for lane in entry]
-    tiles = [fp22_as_float(c) for t in range(ref.open_tiles) for c in ref.tile[t]]
-    np.testing.assert_array_equal(cl.tile[u, : len(tiles)], np.array(tiles, np.float32), "tile")
     reg = [int(v) for v in cl.reg[u]]
-    assert reg[cs.OPEN_GM : cs.OPEN_COUNT + 1] == [*(ref.opened or (0, 0)), ref.open_tiles]
+    for k, held in enumerate(ref.accumulators[: 1 + ref.dual]):
+        tiles = [fp22_as_float(c) for t in range(len(held)) for c in held[t]]
+        at = 16 * ref.tiles * k
+        np.testing.assert_array_equal(cl.tile[u, at : at + len(tiles)], np.array(tiles, np.float32), "tile")
+        opened = cs.OPEN_GM + cs.OPEN_STRIDE * k
+        assert reg[opened : opened + 3] == [*(ref.openings[k] or (0, 0)), len(held)]
     assert reg[cs.LIVE : cs.LIVE_B_COUNT + 1] == live_sweep(reg, ref)
     assert (reg[cs.PENDING], reg[cs.OUTSTANDING]) == (len(ref.queue), sum(len(w) for _, w in ref.queue))
     assert (reg[cs.SATURATED], reg[cs.NONFINITE]) == (ref.saturated, ref.nonfinite)
@@ -323,11 +326,15 @@ class ClusterBench(Bench):
 
     def step(self, payload: int) -> tuple[Outcome, Outcome]:
         """One instruction on both."""
+        from kohakuaccel.isa.kernels import extract
         from kohakutpu.isa.cluster import CLUSTER
+        from kohakutpu.isa.cluster_tdesc import extraction
         from kohakutpu.units.cluster import cluster_step
 
         expect = outcome(self.ref, payload)
-        row = CLUSTER.decode_table(np.array([quads(payload)], np.uint64))[0]
+        row = np.zeros(len(CLUSTER.fields), np.int64)
+        layout = extraction() if payload >> 252 == 4 else CLUSTER.extraction()
+        extract(np.array(quads(payload), np.uint64), layout, row)
         self.clear()
         status = cluster_step(self.cl, self.mem, self.out, self.u, row, self.policy, self.note)
         return expect, compiled_outcome(status, self.note, self.out, pc=False)

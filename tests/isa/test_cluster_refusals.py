@@ -15,6 +15,7 @@ from kohakutpu.isa.cluster import FRESH, ClusterState
 
 SHIP = machines.load("ship_3x2")
 BANKED = SHIP.with_(name="banked", features={"r2_bank_plan": True})
+DUAL = SHIP.with_(name="dual", features={"r2_dual_acc": True})
 SMALL = machines.load("singlemesh_2x2")
 MULTI = machines.load("multimesh_4")
 
@@ -52,8 +53,7 @@ DRAIN n=64 fuse addr=0x8000
 
 def test_a_lawful_program_passes_and_leaves_its_state() -> None:
     state = check(LAWFUL, final=True)
-    assert state.opened == (8, 8)
-    assert state.tiles == 64
+    assert (state.opened, state.tiles) == (((8, 8), None), (64, 0))
     assert state.live
     assert state.pending is None
     assert check("DRAIN n=64 addr=0x8000", state=state).live is False
@@ -210,12 +210,13 @@ def test_units_reach_their_own_mesh() -> None:
 def test_a_fused_drain_agrees_with_its_gemm(field: str) -> None:
     base = {"addr": 0x100, "dnode": 1, "dst_x": 1, "dst_y": 0, "dbuf": 0, "dflags": 1, "dack_y": 1, "dack_x": 0}
     other = {"addr": 0x200, "dnode": 0, "dst_x": 2, "dst_y": 4, "dbuf": 2, "dflags": 0, "dack_y": 0, "dack_x": 1}
-    other |= {"dmesh": 1, "dfin": 0x11}
+    other |= {"dmesh": 1, "dfin": 0x11, "tsel": 1}
+    machine = DUAL if field == "tsel" else SHIP
     gemm = cluster.CLUSTER.encode(op="GEMM", gm=2, gn=2, nk=2, emit=1, **(base | {field: other[field]}))
     drain = cluster.CLUSTER.encode(op="DRAIN", n=4, fuse=1, **base)
     table = cluster.CLUSTER.decode_table(np.stack([cluster.CLUSTER.to_words(w) for w in (gemm, drain)]))
     with pytest.raises(EncodingRefusal, match=rf"instruction 1 \(DRAIN .*field {field}: .*carry the same destination"):
-        cluster.check(SHIP, SHIP.units[0], table)
+        cluster.check(machine, machine.units[0], table)
 
 
 def test_both_banks_with_the_bank_plan() -> None:
@@ -248,7 +249,7 @@ def test_edges_that_pass() -> None:
     check("FILL n=1 addr=0xffffff00")
     check("FILL n=15 addr=0x20")
     check("FILL n=64 addr=0xf00\nFILL sel=B n=64 addr=0xf80 preq")
-    check("GEMM gm=2 gn=2 acc", state=ClusterState(opened=(2, 2), tiles=4))
+    check("GEMM gm=2 gn=2 acc", state=ClusterState(opened=((2, 2), None), tiles=(4, 0)))
     check("GEMM gm=2 gn=2\nGEMM gm=2 gn=2 acc nk=1 emit aoff=2 boff=2\nDRAIN n=4 fuse", final=True)
     check("GEMM gm=4 gn=4\nDRAIN n=16 addr=0xf00")
 
@@ -263,7 +264,7 @@ def test_page_rules_against_plain_counting() -> None:
                 starts = range(addr, addr + size, chunk)
                 crosses = any(s // 4096 != (min(s + chunk, addr + size) - 1) // 4096 for s in starts)
                 text = f"{what.replace('FILL', f'FILL n={n}').replace('DRAIN', f'DRAIN n={n}')} addr={addr:#x}"
-                state = ClusterState(opened=(16, 32), tiles=512)
+                state = ClusterState(opened=((16, 32), None), tiles=(512, 0))
                 said = ""
                 try:
                     cluster.check(SHIP, unit, rows(text), state)

@@ -25,11 +25,11 @@ def test_golden_header() -> None:
 
 def test_flit_types() -> None:
     names = ["MEM_RD_REQ", "MEM_WR_REQ", "MEM_RD_RESP", "MEM_WR_ACK", "MEM_WR_DATA"]
-    names += ["CU_INST", "CU_SIGNAL", "CU_CTRL", "CU_DATA"]
+    names += ["CU_INST", "CU_SIGNAL", "CU_CTRL", "CU_DATA", "FETCH_READY"]
     assert list(flit.TYPES) == names
-    assert list(flit.TYPES.values()) == list(range(9))
+    assert list(flit.TYPES.values()) == list(range(10))
     with pytest.raises(EncodingRefusal, match=r"HEADER\.type"):
-        flit.HEADER.encode(type=9)
+        flit.HEADER.encode(type=10)
 
 
 def test_golden_read_requests() -> None:

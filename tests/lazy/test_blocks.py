@@ -6,8 +6,11 @@ import numpy as np
 import pytest
 
 from kohakuaccel.diagnostics import Refusal
+from kohakuaccel.lang import dims, grid
 from kohakutpu import api as ktpu
 from kohakutpu import kernels
+from kohakutpu import lang as L
+from kohakutpu.lang import kernel
 
 RNG = np.random.default_rng(3)
 
@@ -119,6 +122,43 @@ def test_a_kernel_without_an_expression_stays_a_call() -> None:
     assert "call  kernel online_attention(1x2x16x8, 1x2x16x8, 1x2x16x8)" in g.pretty()
     assert "test_blocks.py" in g.pretty()
     assert len(g.programs[0].steps) == 3
+
+
+M, N = dims("M N")
+
+
+@kernel
+def both(x=L.In(M, N), w=L.In(N, optional=True), total=L.Out(M), scaled=L.Out(M, N), *, by=1.0):
+    """Two results, an optional operand."""
+    for r in grid(x.rows()):
+        total[r] <<= L.row_sum(x[r])
+        scaled[r] <<= x[r] * by if w is None else x[r] * w * by
+
+
+def test_a_kernel_of_ones_own_with_two_results_stays_a_call() -> None:
+    x, w = tensor(6, 32), tensor(32)
+    for more in ({}, {"w": w}):
+        eager = both(x, by=0.5, **more)
+        with ktpu.graph() as g:
+            total, scaled = both(x + 0.0, by=0.5, **more)
+            y = scaled + total.reshape(6, 1)
+        assert np.array_equal(total.numpy(), eager[0].numpy())
+        assert np.array_equal(scaled.numpy(), eager[1].numpy())
+        assert np.array_equal(y.numpy(), (eager[1] + eager[0].reshape(6, 1)).numpy())
+        assert f"kernel both(6x32, {'32' if more else '-'})" in g.pretty()
+    traced = ktpu.jit(lambda x: both(x * 2.0)[0].max())
+    assert np.array_equal(traced(x).numpy(), both(x * 2.0)[0].max().numpy())
+    with pytest.raises(Refusal, match="one graph"):
+        traced.plan(x)
+    assert len(traced.program(x).plans) == 2
+
+
+def test_a_recorded_call_is_refused_like_an_eager_one() -> None:
+    with ktpu.graph():
+        with pytest.raises(Refusal, match="one tensor per In port"):
+            kernels.matmul(tensor(4, 4))
+        with pytest.raises(Refusal, match="at least one element"):
+            kernels.matmul(ktpu.zeros((0, 4)), tensor(4, 4))
 
 
 def test_a_knob_asks_for_the_kernel_itself() -> None:

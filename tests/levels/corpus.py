@@ -254,6 +254,28 @@ def _revision2() -> list[Case]:
     return [*cases, Case(c.normed_rows, ((45, 70), (61, 70), (30, 61)), WIDE, knobs=hidden)]
 
 
+def _clusters2() -> list[Case]:
+    """Two accumulators, shared fetches and both banks (lower/crews)."""
+    k, c = kernels, language_cases
+    tiles: dict[str, object] = {"gm": 2, "gn": 4, "nk": 2}
+    all_of_it = "r2_dual_acc+r2_multicast+r2_bank_plan"
+    found: list[Case] = []
+    for features in ("r2_dual_acc", "r2_multicast", "r2_dual_acc+r2_multicast", all_of_it):
+        ship = f"ship_3x2+{features}"
+        found += [Case(k.matmul, s, ship) for s in [((200, 200), (260, 200)), ((33, 96), (700, 96))]]
+        found += [Case(k.matmul, ((90, 200), (90, 200)), ship, knobs=tiles)]
+        found += [
+            Case(k.batched_matmul, ((3, 40, 96), (3, 50, 96)), m, knobs=tiles)
+            for m in (ship, f"multimesh_4+{features}")
+        ]
+        found += [Case(linear_silu, ((70, 130), (90, 130)), ship, knobs={"gm": 2, "gn": 2})]
+        found += [Case(c.split_k, ((2, 40, 300), (40, 300), (40,)), ship)]
+        found += [Case(k.flash_attention, ((1, 2, 70, 40),) * 3, ship)]
+        found += [Case(c.grouped, ((2, 4, 10, 40), (2, 2, 20, 40)), ship)]
+    q, kv = (1, 4, 37, 40), (1, 2, 70, 40)
+    return [*found, Case(k.online_attention, (q, kv, kv), f"{WIDE}+{all_of_it}")]
+
+
 def machine_of(name: str) -> Machine:
     """A preset, with the features named behind it: "mini+r2_vc_quant"."""
     preset, *features = name.split("+")
@@ -265,4 +287,13 @@ def plan_of(case: Case) -> Plan:
     return case.kernel._plan(machine_of(case.machine), list(case.shapes), (None,) * len(case.shapes), case.knobs)
 
 
-CORPUS = [*_products(), *_elementwise(), *_rows(), *_language(), *_library(), *_movement(), *_revision2()]
+CORPUS = [
+    *_products(),
+    *_elementwise(),
+    *_rows(),
+    *_language(),
+    *_library(),
+    *_movement(),
+    *_revision2(),
+    *_clusters2(),
+]

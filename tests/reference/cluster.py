@@ -11,8 +11,9 @@ from .burst import Burst
 from .errors import Raised, UnitFault, Waits
 from .formats import Entry, add22, bits, emit16, mxfp7_entry, partial22, unpack_entry
 from .memory import PAGE, Memory, from_halves, halves, local_offset
+from .walk import Descriptor
 
-FILL, GEMM, DRAIN = 1, 2, 3
+FILL, GEMM, DRAIN, TDESC = 1, 2, 3, 4
 QUEUE = 112  # outstanding emitted sub-tiles at which a sweep stalls (8.2)
 
 
@@ -29,6 +30,11 @@ class Fields:
     gn: int
     nk: int
     anchor: int
+    peers: tuple[tuple[int, int], ...]
+    tag: int
+    tsel: int
+    desc: int
+    dsel: int
     npeer: int
     preq: int
     eoff: int
@@ -49,7 +55,12 @@ class Fields:
 
     @property
     def destination(self) -> tuple[object, ...]:
-        return (self.addr, self.dnode, self.dst, self.dbuf, self.dflags, self.dack, self.dmesh, self.dfin)
+        return (self.addr, self.dnode, self.dst, self.dbuf, self.dflags, self.dack, self.dmesh, self.dfin, self.tsel)
+
+    @property
+    def shared(self) -> tuple[object, ...]:
+        """What all members of a shared fill must name identically (10)."""
+        return (self.addr, self.n, self.sel, self.preq, self.eoff, self.fbank)
 
 
 def decode(p: int) -> Fields:
@@ -63,6 +74,11 @@ def decode(p: int) -> Fields:
         gn=bits(p, 191, 184),
         nk=bits(p, 183, 176),
         anchor=bits(p, 175, 168),
+        peers=tuple((bits(p, low + 3, low), bits(p, low + 7, low + 4)) for low in (144, 152, 160)[: bits(p, 143, 142)]),
+        tag=bits(p, 61, 54),
+        tsel=bits(p, 62, 62),
+        desc=bits(p, 53, 53),
+        dsel=bits(p, 52, 51),
         npeer=bits(p, 143, 142),
         preq=bits(p, 141, 141),
         eoff=bits(p, 140, 133),
@@ -111,6 +127,10 @@ class Cluster:
         policy: str = "raise",
         options: frozenset[str] = frozenset(),
     ) -> None:
+        self.dual = "r2_dual_acc" in options
+        self.multicast = "r2_multicast" in options
+        self.by_descriptor = "r2_desc_fill" in options
+        self.descriptors = [Descriptor() for _ in range(4)]
         self.memory, self.mesh, self.xy = memory, mesh, xy
         self.tiles, self.capacity = tiles, l1
         self.kinds = kinds or {}
@@ -121,8 +141,9 @@ class Cluster:
             {},
             {},
         )  # granules of entries not yet committed
-        self.tile: dict[int, SubTile] = {}
-        self.opened: tuple[int, int] | None = None
+        self.accumulators: list[dict[int, SubTile]] = [{}, {}]
+        self.openings: list[tuple[int, int] | None] = [None, None]
+        self.live_tile = 0
         self.live: dict[tuple[int, int], tuple[int, int]] = {}
         self.queue: list[tuple[Fields, list[int]]] = []
         self.bad_burst = False
@@ -131,23 +152,34 @@ class Cluster:
         self.nonfinite = 0
 
     @property
+    def tile(self) -> dict[int, SubTile]:
+        """The first accumulator's."""
+        return self.accumulators[0]
+
+    @property
+    def opened(self) -> tuple[int, int] | None:
+        return self.openings[0]
+
+    @property
     def open_tiles(self) -> int:
-        """Sub-tiles 0.. that hold a value, of the present shape or of an earlier one."""
+        """Sub-tiles 0.. of the first accumulator that hold a value, of the present shape or of an earlier one."""
         return len(self.tile)
 
     # --- one instruction ---
 
-    def execute(self, payload: int) -> tuple[int, list[Burst]]:
-        """Execute to retirement: the result word and the bursts sent."""
+    def execute(self, payload: int, met: bool = False) -> tuple[int, list[Burst]]:
+        """Execute to retirement: the result word and the bursts sent. met: all members are at this shared fill."""
         f = decode(payload)
         sent: list[Burst] = []
         fault = 0
         if f.op == FILL:
-            fault = self._fill(f)
+            fault = self._fill(f, met)
         elif f.op == GEMM:
             self._gemm(f)
         elif f.op == DRAIN:
             sent = self._drain(f)
+        elif f.op == TDESC and self.by_descriptor:
+            self.descriptors[bits(payload, 251, 250)].write(bits(payload, 249, 247), bits(payload, 246, 119))
         else:
             fault = 0x12
         self.retired += 1
@@ -172,24 +204,25 @@ class Cluster:
         if first + count > min(256, self.capacity[side]):
             raise Raised("L1_RANGE", first, count)
 
-    def _fill(self, f: Fields) -> int:
-        if f.anchor != 40 or f.npeer or not 1 <= f.n <= 255:
+    def _fill(self, f: Fields, met: bool) -> int:
+        if f.anchor != 40 or not 1 <= f.n <= 255:
+            raise Raised("FIELD")
+        if (f.npeer and not self.multicast) or (f.desc and (f.npeer or not self.by_descriptor)):
             raise Raised("FIELD")
         self._range(f.sel, f.fbank, f.eoff, f.n)
         first, count = self.live.get((f.sel, f.fbank), (0, 0))
         if f.eoff < first + count and first < f.eoff + f.n:
             raise Raised("LIVE_SWEEP", f.sel, f.eoff, f.n)
-        size = 128 if f.preq else 256
-        base = local_offset(self.mesh, f.addr)
-        if base % 32 or base + size * f.n > self.memory.size:
-            raise Raised("ADDRESS", f.addr)
+        if f.npeer and not met:
+            members = [self.xy, *f.peers]
+            if len(set(members)) != len(members):
+                raise Raised("FIELD")
+            if any(self.kinds.get((self.mesh, *xy)) != "MG" for xy in members):
+                raise Raised("NODE")
+            raise Waits("SHARE")
         entries: list[Entry] = []
         nonfinite = 0
-        for i in range(f.n):
-            at = base + size * i
-            if at // PAGE != (at + size - 1) // PAGE:
-                raise Raised("PAGE", at)
-            words = [self.memory.load(at + 32 * w) for w in range(size // 32)]
+        for words in self._by_descriptor(f) if f.desc else self._by_address(f):
             if f.preq:
                 entry = unpack_entry(words, f.sel == 1)
             else:
@@ -201,17 +234,51 @@ class Cluster:
             self.l1[f.sel][self._index(f.sel, f.fbank, f.eoff + i)] = entry
         return 0x10 if nonfinite and self.policy == "raise" else 0
 
+    def _by_address(self, f: Fields) -> list[list[int]]:
+        """The words of each entry."""
+        size = 128 if f.preq else 256
+        base = local_offset(self.mesh, f.addr)
+        if base % 32 or base + size * f.n > self.memory.size:
+            raise Raised("ADDRESS", f.addr)
+        entries: list[list[int]] = []
+        for at in range(base, base + size * f.n, size):
+            if at // PAGE != (at + size - 1) // PAGE:
+                raise Raised("PAGE", at)
+            entries.append([self.memory.load(at + 32 * w) for w in range(size // 32)])
+        return entries
+
+    def _by_descriptor(self, f: Fields) -> list[list[int]]:
+        """The same where a descriptor says where each lane is: element 4 * entry + lane (10)."""
+        if f.preq:
+            raise Raised("FIELD")
+        lanes = self.descriptors[f.dsel].lanes()
+        if len(lanes) < 4 * f.n:
+            raise Raised("WALK", 4 * f.n)
+        words: list[int] = []
+        for address in lanes[: 4 * f.n]:
+            if address is None:
+                words += [0, 0]
+                continue
+            if address < 0 or address % 64:
+                raise Raised("ADDRESS", address)
+            base = local_offset(self.mesh, address)
+            if base + 64 > self.memory.size:
+                raise Raised("ADDRESS", address)
+            words += [self.memory.load(base), self.memory.load(base + 32)]
+        return [words[8 * e : 8 * e + 8] for e in range(f.n)]
+
     # --- GEMM (5.3) ---
 
     def _gemm(self, f: Fields) -> None:
-        if f.anchor != 40 or not (f.gm and f.gn and f.nk):
+        if f.anchor != 40 or not (f.gm and f.gn and f.nk) or f.tsel > self.dual:
             raise Raised("FIELD")
+        tile = self.accumulators[f.tsel]
         count = f.gm * f.gn
         if count > self.tiles:
             raise Raised("TILE_RANGE", count)
         self._range(0, f.abank, f.aoff, f.gm * f.nk)
         self._range(1, f.bbank, f.boff, f.gn * f.nk)
-        if f.acc and self.opened != (f.gm, f.gn):
+        if f.acc and self.openings[f.tsel] != (f.gm, f.gn):
             raise Raised("TILE_UNOPENED")
         if sum(len(words) for _, words in self.queue) > QUEUE:
             raise Waits("DRAIN_QUEUE")  # the previous sweep is stalled and nobody drains it
@@ -226,14 +293,15 @@ class Cluster:
                     t = g * f.gn + h
                     block = self._partial(a[g * f.nk + kb], b[h * f.nk + kb])
                     if kb or f.acc:
-                        block = [add22(old, new) for old, new in zip(self.tile[t], block)]
-                    self.tile[t] = block
+                        block = [add22(old, new) for old, new in zip(tile[t], block)]
+                    tile[t] = block
                     if emit and kb == f.nk - 1:
                         handed.append(self._fp16(block))
         if not f.acc:
-            self.opened = (f.gm, f.gn)
+            self.openings[f.tsel] = (f.gm, f.gn)
         if emit:
             self.queue.append((f, handed))
+        self.live_tile = f.tsel
         self.live = {(0, f.abank): (f.aoff, f.gm * f.nk), (1, f.bbank): (f.boff, f.gn * f.nk)}
 
     def _entry(self, side: int, bank: int, offset: int) -> Entry:
@@ -260,8 +328,9 @@ class Cluster:
     # --- DRAIN (5.4) ---
 
     def _drain(self, f: Fields) -> list[Burst]:
-        if f.anchor != 40 or not f.n:
+        if f.anchor != 40 or not f.n or f.tsel > self.dual:
             raise Raised("FIELD")
+        tile = self.accumulators[f.tsel]
         if f.n > self.tiles:
             raise Raised("TILE_RANGE", f.n)
         if f.fuse:
@@ -269,10 +338,10 @@ class Cluster:
                 raise Waits("NO_EMIT")
             gemm, words = self.queue[0]
             # What a GEMM hands out is FP16, so a fused DRAIN cannot be an FP22 transfer.
-            if len(words) != f.n or gemm.destination != f.destination or (f.dnode and f.dbuf == 2):
+            if len(words) != f.n or gemm.destination != f.destination or (f.dnode and f.dbuf != 0):
                 raise Raised("DRAIN_MISMATCH")
         else:
-            if f.n > self.open_tiles:
+            if f.n > len(tile):
                 raise Raised("TILE_UNOPENED")
             if sum(len(words) for _, words in self.queue) > QUEUE:
                 raise Waits("DRAIN_QUEUE")
@@ -281,11 +350,12 @@ class Cluster:
         if f.fuse:
             granules = self.queue.pop(0)[1]
         else:
-            self.live = {}
-            if f.dnode and f.dbuf == 2:
-                granules = [g for t in range(f.n) for g in subtile_granules(self.tile[t])]
+            if self.live_tile == f.tsel:
+                self.live = {}  # a sweep on the other accumulator goes on
+            if f.dnode and f.dbuf != 0:
+                granules = [g for t in range(f.n) for g in subtile_granules(tile[t])]
             else:
-                granules = [self._fp16(self.tile[t]) for t in range(f.n)]
+                granules = [self._fp16(tile[t]) for t in range(f.n)]
         if target is not None:
             offset = bits(f.addr, 20, 5)
             return [
@@ -316,8 +386,8 @@ class Cluster:
             if f.dflags & 1 and f.dack == (0, 0):
                 raise Raised("FIELD", 0)
         kind = self.kinds.get(where)
-        takes = {"VC": (0, 2) if "r2_acc_to_vc" in self.options else (0,), "MG": (2,)}.get(kind or "", ())
-        if f.dbuf not in takes:
+        takes = {"VC": (0, 2) if "r2_acc_to_vc" in self.options else (0,), "MG": (2, 5) if self.dual else (2,)}
+        if f.dbuf not in takes.get(kind or "", ()):
             raise Raised("NODE", *where)
         granules = f.n if f.dbuf == 0 else 2 * f.n
         capacity = 512 if kind == "VC" else 2 * self.tiles
@@ -332,15 +402,15 @@ class Cluster:
         n = len(granules)
         if buf in (0, 1) and offset + n <= 4 * self.capacity[buf]:
             self._receive_entries(buf, offset, granules)
-        elif buf == 2 and offset % 2 == 0 and n % 2 == 0 and offset + n <= 2 * self.tiles:
-            first = offset // 2
+        elif (buf == 2 or (buf == 5 and self.dual)) and offset % 2 == 0 and n % 2 == 0 and offset + n <= 2 * self.tiles:
+            first, tile = offset // 2, self.accumulators[buf == 5]
             for t in range(first, first + n // 2):
-                if t >= self.open_tiles:
+                if t >= len(tile):
                     raise Raised("TILE_UNOPENED", t)
             for i in range(0, n, 2):
                 value = granules_subtile(granules[i], granules[i + 1])
-                old = self.tile[first + i // 2]
-                self.tile[first + i // 2] = [add22(x, y) for x, y in zip(old, value)]
+                old = tile[first + i // 2]
+                tile[first + i // 2] = [add22(x, y) for x, y in zip(old, value)]
         else:
             self.bad_burst = True
 

@@ -36,6 +36,10 @@ CLUSTER_LAYOUT: dict[str, tuple[int, int]] = {
     "dack_x": (82, 79),
     "dmesh": (78, 77),
     "dfin": (76, 69),
+    "tsel": (62, 62),
+    "tag": (61, 54),
+    "desc": (53, 53),
+    "dsel": (52, 51),
 }
 
 
@@ -59,6 +63,24 @@ def gemm(gm: int, gn: int, nk: int, **fields: int) -> int:
 
 def drain(addr: int, n: int, **fields: int) -> int:
     return cluster(3, addr, n=n, **fields)
+
+
+def tdesc(index: int, field: int, value: int) -> int:
+    """TDESC (10): `value` is the field's 128 bits."""
+    return 4 << 252 | index << 250 | field << 247 | (value & ((1 << 128) - 1)) << 119
+
+
+def walk_base(index: int, base: int, ndim: int) -> int:
+    return tdesc(index, 0, base | ndim << 40)
+
+
+def walk_dim(index: int, d: int, count: int, stride: int, axis: int = 0, astep: int = 0) -> int:
+    return tdesc(index, 1 + d, count | (stride & 0xFFFFFFFF) << 16 | axis << 48 | (astep & 0xFFFF) << 50)
+
+
+def walk_axes(index: int, first: tuple[int, int], extent: tuple[int, int]) -> int:
+    low = [first[0] & 0xFFFF, extent[0], first[1] & 0xFFFF, extent[1]]
+    return tdesc(index, 7, sum(v << 16 * i for i, v in enumerate(low)))
 
 
 # --- vector words (6.2) ---

@@ -25,7 +25,7 @@ class UnitFault(Exception):
 
 
 class Waits(Exception):
-    """The unit waits for something that nothing can bring any more: NO_EMIT, DRAIN_QUEUE, POLL, CREDIT."""
+    """The unit waits for something that nothing can bring any more: NO_EMIT, DRAIN_QUEUE, SHARE, POLL, CREDIT."""
 
     def __init__(self, why: str) -> None:
         super().__init__(why)

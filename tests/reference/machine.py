@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from .burst import Burst
-from .cluster import Cluster
+from .cluster import Cluster, Fields, decode
 from .errors import Raised, UnitFault, Waits
 from .formats import bits, mxfp7_entry, pack_entry
 from .memory import Memory
@@ -83,6 +83,7 @@ class Machine:
         self.units: dict[tuple[int, int, int], Cluster | VectorCore] = {}
         self.upload_nonfinite = 0
         self.opened: dict[tuple[int, int, int], tuple[int, list[int]]] = {}
+        self.queued: dict[tuple[int, int, int], list[tuple[int, int]]] = {}  # behind a shared fill, that first
         kinds: dict[tuple[int, int, int], str] = {}
         for m, mesh in enumerate(preset.meshes):
             kinds |= {(m, *xy): "port" for xy in mesh.ports}
@@ -284,9 +285,56 @@ class Machine:
         return code << 48 | (5 if flags else 4) << 40 | buffers << 36 | self.preset.inst_fifo << 20 | flags
 
     def instruction(self, where: tuple[int, int, int], flit: int, index: int) -> None:
+        """An instruction reaches its unit. One behind a shared fill whose members have not met waits with it."""
+        if self.queued.get(where):
+            self.queued[where].append((flit, index))
+            return
+        if self._shared(where, flit) is not None:
+            self.queued[where] = [(flit, index)]
+            while self._meet():
+                pass
+            return
+        self._execute(where, flit, index, False)
+
+    def _shared(self, where: tuple[int, int, int], flit: int) -> Fields | None:
+        """The fields of a shared fill of a cluster that has them."""
+        payload = flit & ((1 << 256) - 1)
+        if (
+            not isinstance(self.units[where], Cluster)
+            or "r2_multicast" not in self.preset.options
+            or payload >> 252 != 1
+        ):
+            return None
+        fields = decode(payload)
+        return fields if fields.npeer else None
+
+    def _meet(self) -> bool:
+        """Let the members of one shared fill that are all at it go on, up to their next one."""
+        for where, queue in self.queued.items():
+            fields = self._shared(where, queue[0][0]) if queue else None
+            if fields is None:
+                continue
+            members = [where, *((where[0], *xy) for xy in fields.peers)]
+            heads = [self._shared(at, self.queued[at][0][0]) if self.queued.get(at) else None for at in members]
+            if any(head is None or head.tag != fields.tag for head in heads):
+                continue
+            for at, head in zip(members, heads):
+                assert head is not None
+                if head.shared != fields.shared or {at, *((at[0], *xy) for xy in head.peers)} != set(members):
+                    raise Raised("SHARE", fields.tag)
+            for at in members:
+                self._execute(at, *self.queued[at].pop(0), True)
+            for at in members:
+                while self.queued[at] and self._shared(at, self.queued[at][0][0]) is None:
+                    self._execute(at, *self.queued[at].pop(0), False)
+            return True
+        return False
+
+    def _execute(self, where: tuple[int, int, int], flit: int, index: int, met: bool) -> None:
         unit = self.units[where]
+        payload = flit & ((1 << 256) - 1)
         try:
-            result, bursts = unit.execute(flit & ((1 << 256) - 1))
+            result, bursts = unit.execute(payload, True) if met and isinstance(unit, Cluster) else unit.execute(payload)
         except UnitFault as fault:
             # What a RUN sent before its fault has left the core.
             for burst in unit.sent if isinstance(unit, VectorCore) else []:
@@ -315,7 +363,7 @@ class Machine:
 
     def _buffers(self, where: tuple[int, int, int]) -> tuple[int, ...]:
         if isinstance(self.units[where], Cluster):
-            return (0, 1, 2)
+            return (0, 1, 2, 5) if "r2_dual_acc" in self.preset.options else (0, 1, 2)
         return (0, 2) if "r2_acc_to_vc" in self.preset.options else (0,)
 
     def deliver(self, source: tuple[int, int, int], burst: Burst) -> None:

@@ -14,7 +14,7 @@ def case() -> Timeline:
     port, control, array = t.track("port 0 read"), t.track("MG(1,1)"), t.track("MG(1,1) array", "MG(1,1)")
     vector = t.track("VC(1,0)")
     t.sources += [SourceLine("layer.py", 12, "acc += x[i, k] @ w[j, k]"), SourceLine("layer.py", 20, "y <<= silu(x)")]
-    t.spans += [
+    t.spans = [
         Span(port, 10, 210, "serve", "MG(1,1) FILL A 8", line=0),
         Span(port, 210, 510, "serve", "MG(1,1) FILL B 16", line=0),
         Span(control, 0, 220, "filling", "FILL A 8", line=0),
@@ -31,7 +31,7 @@ def case() -> Timeline:
     t.host = {"staging": 40, "data in": 60}
     t.counters = {"rounds": 3, "flits": 12}
     t.assumed = ("L = 30",)
-    t.flows += [
+    t.flows = [
         Flow("A", control, 220, array, 520),
         Flow("B", control, 520, array, 520),
     ]

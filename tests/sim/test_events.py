@@ -2,67 +2,41 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from kohakuaccel.diagnostics import Refusal
-from kohakuaccel.sim import IDLE, Events, Resource, Span, Stage, Timeline, joined
+from kohakuaccel.sim import IDLE, Span, Stage, Timeline, joined
 
 
 def timeline(*spans: Span, cycles: int = 100) -> Timeline:
     t = Timeline("t", "toy", 100, ("work", "wait"), ("work",), cycles=cycles)
     t.track("a")
     t.track("a array", "a")
-    t.spans += spans
+    t.spans = spans
     t.stages.append(Stage("stage 0", 0, cycles, 1))
     return t
 
 
-def test_events_run_in_order_of_time_then_of_asking() -> None:
-    events, seen = Events(), list[tuple[int, str]]()
-    for time, name in ((5, "c"), (3, "a"), (3, "b")):
-        events.at(time, lambda now, n: seen.append((now, n)), name)
-    events.run()
-    assert seen == [(3, "a"), (3, "b"), (5, "c")]
-    with pytest.raises(Refusal, match="future"):
-        events.at(4, lambda now: None)
+@given(st.lists(st.tuples(st.booleans(), st.integers(0, 20)), max_size=60))
+def test_events_come_in_order_of_time_then_of_pushing(steps: list[tuple[bool, int]]) -> None:
+    """Against a sorted list. Words 0, 1 and 2 are the size, the order and the time."""
+    from kohakuaccel.sim.events import pop, push
 
-
-def test_a_stopped_run_goes_on() -> None:
-    events, seen = Events(), list[int]()
-
-    def call(now: int) -> None:
-        seen.append(now)
-        events.stop = True
-
-    events.at(1, call)
-    events.at(2, call)
-    events.run()
-    assert seen == [1]
-    events.run()
-    assert seen == [1, 2]
-
-
-@given(st.lists(st.tuples(st.integers(0, 20), st.integers(0, 9)), max_size=30))
-def test_a_resource_serves_one_at_a_time_in_order(customers: list[tuple[int, int]]) -> None:
-    r, at, end = Resource("r"), 0, 0
-    for later, cycles in customers:
-        at += later
-        start = r.serve(at, cycles)
-        assert start == max(at, end)
-        end = start + cycles
-    assert r.busy == sum(c for _, c in customers)
-    assert r.waited >= r.most >= 0
-
-
-def test_a_resource_refuses_the_past() -> None:
-    r = Resource("port")
-    r.serve(5, 1)
-    with pytest.raises(Refusal, match="order of arrival"):
-        r.serve(4, 1)
-    with pytest.raises(Refusal, match="negative"):
-        r.serve(6, -1)
+    words = np.zeros(3 + 3 * len(steps), np.int64)
+    waiting: list[tuple[int, int]] = []
+    for number, (out, time) in enumerate(steps):
+        if out and waiting:
+            waiting.sort()
+            want = waiting.pop(0)
+            what = pop(words, 3, 0, 2)
+            assert (words[2], what) == want
+        else:
+            push(words, 3, 0, 1, time, number)
+            waiting.append((time, number))
+        assert words[0] == len(waiting)
 
 
 @given(st.lists(st.tuples(st.integers(0, 60), st.integers(0, 40), st.sampled_from(["work", "wait"]), st.booleans())))

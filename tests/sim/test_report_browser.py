@@ -174,7 +174,7 @@ def test_hardly_used_resources_come_when_asked_for(browser: str, tmp_path: Path)
     t = case()
     quiet, busy = t.track("link a"), t.track("link b")
     t.spans = [*t.spans, Span(quiet, 10, 50, "serve", "flits"), Span(busy, 100, 900, "serve", "flits")]
-    t.series["link a flits/cycle"] = [(0, 1.0)]
+    t.series = {**t.series, "link a flits/cycle": [(0, 1.0)]}
     found = opened(browser, tmp_path, page(t), script=CHOICES)
     found.check()
     assert found["quiet"] == "1"

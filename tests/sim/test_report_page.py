@@ -68,7 +68,7 @@ def test_the_data_are_the_timelines() -> None:
 def test_a_text_cannot_end_the_data() -> None:
     t = case()
     t.name = "</script><script>alert(1)</script>"
-    t.texts["x/@JS@"] = "@CSS@ @DATA@ <!-- "
+    t.texts = {**t.texts, "x/@JS@": "@CSS@ @DATA@ <!-- "}
     text = page(t)
     assert text.count("</script>") == 2
     assert embedded(text)["name"] == t.name

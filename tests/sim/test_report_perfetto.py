@@ -74,7 +74,7 @@ def validate(events: list[Event]) -> dict[str, int]:
 
 def test_the_case_is_a_valid_trace(tmp_path: Path) -> None:
     t = case()
-    t.flows[1] = Flow("B", 1, 520, 2, 525)
+    t.flows = [t.flows[0], Flow("B", 1, 520, 2, 525), *t.flows[2:]]
     events = written(t, tmp_path)
     count = validate(events)
     assert count["X"] == len(t.spans) + len(t.stages)
@@ -136,7 +136,7 @@ def test_any_spans_become_valid_threads(spans: list[Span]) -> None:
 
 def test_spans_that_cross_get_a_thread_beside(tmp_path: Path) -> None:
     t = case()
-    t.spans.append(Span(3, 970, 990, "wait", "crosses", "port"))
+    t.spans = [*t.spans, Span(3, 970, 990, "wait", "crosses", "port")]
     events = written(t, tmp_path)
     validate(events)
     assert [e["args"]["name"] for e in events if e["name"] == "thread_name"][-2:] == ["VC(1,0)", "VC(1,0), beside"]

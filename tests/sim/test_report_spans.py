@@ -54,14 +54,14 @@ def timeline() -> Timeline:
     t = Timeline("run", "toy", 100, ("work", "wait"), ("work",), cycles=100)
     for name in "ab":
         t.track(name)
-    t.spans += SPANS
+    t.spans = SPANS
     t.stages.append(Stage("all", 0, 100, 1, SourceLine("f.py", 3), macs=10, nbytes=20))
     t.sources.append(SourceLine("f.py", 4, "y = x"))
-    t.flows.append(Flow("fill", 1, 40, 0, 55))
-    t.series["port B/cycle"] = [(0, 1.0), (50, 0.0)]
+    t.flows = [Flow("fill", 1, 40, 0, 55)]
+    t.series = {"port B/cycle": [(0, 1.0), (50, 0.0)]}
     t.levels["DRAM read"] = 5
     t.peaks["MAC/cycle"] = 4
-    t.texts["run/schedule"] = "text"
+    t.texts = {"run/schedule": "text"}
     return t
 
 
@@ -103,13 +103,13 @@ def test_joining_moves_flows_series_and_lines() -> None:
 )
 def test_an_impossible_flow_is_refused(flow: Flow, rule: str) -> None:
     t = timeline()
-    t.flows[:] = [flow]
+    t.flows = [flow]
     with pytest.raises(Refusal, match=rule):
         t.check()
 
 
 def test_a_series_that_goes_back_is_refused() -> None:
     t = timeline()
-    t.series["port B/cycle"].append((49, 1.0))
+    t.series = {"port B/cycle": [*t.series["port B/cycle"], (49, 1.0)]}
     with pytest.raises(Refusal, match="forward in time"):
         t.check()

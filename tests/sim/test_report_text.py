@@ -171,7 +171,9 @@ def test_a_timeline_without_work_or_levels_says_so() -> None:
 def test_an_odd_text_is_shown_as_it_is() -> None:
     """Texts hold brackets, which a table must not take for its own mark-up."""
     t = case()
-    t.spans[5] = t.spans[5]._replace(text="GEMM [bold]4[/bold]")
+    spans = list(t.spans)
+    spans[5] = spans[5]._replace(text="GEMM [bold]4[/bold]")
+    t.spans = spans
     t.host["[red]odd[/red]"] = 1
     assert "GEMM [bold]4[/bold]" in t.report()
     assert "[red]odd[/red] 1" in t.report()

@@ -11,8 +11,8 @@ from kohakutpu import api as ktpu
 from kohakutpu import machines
 from kohakutpu.device import Device
 from kohakutpu.sim import host_cycles, time_image
-from kohakutpu.sim.programs import Programs
-from kohakutpu.sim.timing import recorded, rehearse, signature
+from kohakutpu.sim.signature import signature
+from kohakutpu.sim.timing import recorded, rehearse
 from sim.schedules import gemm, mesh
 
 RNG = np.random.default_rng(3)
@@ -114,21 +114,35 @@ def test_what_never_comes_is_a_hang() -> None:
     rounds[-1].expected[0] -= 1
 
 
+def moved(*envelopes: tuple[int, int, int, int]) -> list[int]:
+    """What the last envelope, a RUN, moves: `programs.traffic`."""
+    from kohakutpu.sim import programs
+
+    rows = np.array(envelopes, np.int64)
+    found = np.zeros((len(rows), 5), np.int64)
+    programs.traffic(programs.cores(1), np.zeros(len(rows), np.int64), rows, found)
+    return found[-1].tolist()
+
+
 def test_traffic_of_a_program() -> None:
     from kohakutpu.isa import vector
 
-    p = Programs()
-    for i, word in enumerate(vector.assemble("VSETI S1,3\nVLOOP S1,2\nVFILL A0,0\nVBAR\nVDRAIN A1,64\nVHALT")):
-        p.store(i, word)
-    p.describe(0, 1, vector.dimension(32, 8))
-    p.describe(1, 1, vector.dimension(32, 4))
-    p.describe(1, 2, vector.dimension(512, 2))
-    assert p.traffic(0) == (24, 8)
-    p.describe(0, 0, 4096)
-    p.describe(1, 2, vector.dimension(512, 0))
-    assert p.traffic(0) == (24, 4)
-    p.store(6, vector.assemble("VHALT")[0])
-    assert p.traffic(0) == (24, 4)
+    def program(text: str) -> list[tuple[int, int, int, int]]:
+        return [(vector.ENV_IMEM, i, 0, word) for i, word in enumerate(vector.assemble(text))]
+
+    def describe(ad: int, field: int, value: int) -> tuple[int, int, int, int]:
+        return (vector.ENV_DESC, ad, field, value)
+
+    run = (vector.ENV_RUN, 0, 0, 0)
+    looped = program("VSETI S1,3\nVLOOP S1,2\nVFILL A0,0\nVBAR\nVDRAIN A1,64\nVHALT")
+    walks = [describe(0, 1, vector.dimension(32, 8)), describe(1, 1, vector.dimension(32, 4))]
+    assert moved(*looped, *walks, describe(1, 2, vector.dimension(512, 2)), run) == [24, 8, 0, 0, 0]
+    assert moved(*looped, *walks, describe(0, 0, 4096), describe(1, 2, vector.dimension(512, 0)), run)[:2] == [24, 4]
+    assert moved(*looped, *walks, (vector.ENV_IMEM, 6, 0, vector.assemble("VHALT")[0]), run)[:2] == [24, 4]
+    sent = program("VDRAIN A1,0 -> (2,1) buf 0 ack\nVHALT")
+    assert moved(*sent, *walks, run) == [0, 0, 4, 0x12, 0]
+    record = vector.node_record(0, mesh=3, final=(1, 2))
+    assert moved(*sent, *walks, describe(1, 0, record), run) == [0, 0, 4, 3 << 8 | 0x21, 1]
 
 
 def test_recorded_leaves_the_hook_as_it_was() -> None:

@@ -14,8 +14,8 @@ TABLE = [
     (2, (256, 256, 1024), 72_684, [8, 8], -0.7),
     (4, (256, 256, 512), 20_647, [4], +1.3),
     (4, (256, 256, 1024), 41_638, [4, 4], +0.5),
-    (8, (256, 256, 1024), 24_115, [2, 2], -4.6),
-    (8, (512, 256, 1024), 43_382, [2, 3, 3], -1.8),
+    (8, (256, 256, 1024), 24_115, [2, 2], -4.5),
+    (8, (512, 256, 1024), 43_382, [2, 3, 3], -1.7),
 ]
 GRIDS = {2: (1, 2), 4: (2, 2), 8: (2, 4)}
 ROWS = [pytest.param(*row, id=f"{row[0]} clusters {'x'.join(map(str, row[1]))}") for row in TABLE]
@@ -35,7 +35,7 @@ def test_current_machine(
 
 
 # The same rows with the datasheet's default FIFO of 32; the last one misses the 6 % that 512 keeps.
-DEFAULT_FIFO = [0.0, -1.2, 0.3, -0.5, -2.2, 9.7]
+DEFAULT_FIFO = [0.0, -1.2, 0.3, -0.5, -2.2, 10.6]
 
 
 @pytest.mark.parametrize(("row", "residual"), list(zip(TABLE, DEFAULT_FIFO)))
@@ -63,13 +63,12 @@ def test_the_compilers_own_schedule_is_as_good(
     assert t.counters["bytes read"] >= clusters * m * k + n * k
 
 
-# Shape, measured cycles, what the model makes of it (per cent). 10 % is wanted. The last row is a known miss: in the
-# measurement 13 % of its time is idle and an entry takes 44.2 cycles, where the profile has 42 and no such idle time.
+# Shape, measured cycles, what the model makes of it (per cent).
 BASELINE = [
-    ((64, 128, 64), 8_213, -1.0),
-    ((128, 128, 128), 32_361, -1.0),
-    ((256, 256, 256), 239_786, -5.8),
-    ((512, 512, 512), 1_983_413, -14.9),
+    ((64, 128, 64), 8_213, 6.0),
+    ((128, 128, 128), 32_361, 7.2),
+    ((256, 256, 256), 239_786, 1.1),
+    ((512, 512, 512), 1_983_413, -9.1),
 ]
 
 
@@ -78,7 +77,9 @@ def test_baseline_machine(shape: tuple[int, int, int], measured: int, residual: 
     machine = baseline_machine()
     t = time_image(machine, baseline_gemm(machine, *shape))
     t.check()
-    assert round(100 * (t.cycles / measured - 1), 1) == residual
+    off = 100 * (t.cycles / measured - 1)
+    assert abs(off) < 10
+    assert round(off, 1) == residual
 
 
 def test_same_image_same_timeline() -> None:
@@ -112,7 +113,8 @@ def test_clusters_behind_one_port_wait_for_each_other() -> None:
     assert two.waits()["port 0 read"] > 3000
     assert two.cycles > one.cycles
     full = {s.group: s.busy for s in two.shares()}
-    assert full["port 0 read"] == sum(s.busy for s in one.shares() if s.group.endswith("read"))
+    alone = sum(s.busy for s in one.shares() if s.group.endswith("read"))
+    assert alone <= full["port 0 read"] < 1.01 * alone
 
 
 def test_credits_shared_by_all_units_hold_the_later_ones_back() -> None:

@@ -13,7 +13,7 @@ from kohakuaccel.diagnostics import Fault, Refusal, Unsupported
 from kohakutpu import machines
 from kohakutpu.isa import cluster, flit, vector
 from kohakutpu.isa import control as reg
-from kohakutpu.units.system import System
+from kohakutpu.units.system import NOT_MODELLED, System
 
 Make = Callable[..., Any]
 
@@ -259,7 +259,7 @@ def test_refused_accesses(host: Make) -> None:
 
 
 def test_unmodelled_features_are_refused() -> None:
-    for flag in ("mover", "r2_multicast"):
+    for flag in NOT_MODELLED:
         with pytest.raises(Unsupported, match=f"machine mini: the feature {flag} has no model"):
             System(machines.load("mini").with_(features={flag: True}))
 

@@ -1,15 +1,16 @@
-"""One clock: events, resources with queues, and the timeline that says who was busy and who waited for what."""
+"""One clock: events in order, and the timeline that says who was busy and who waited for what."""
 
-from kohakuaccel.sim.events import Events, Resource
+from kohakuaccel.sim.joining import joined
+from kohakuaccel.sim.later import LaterDict, LaterList
 from kohakuaccel.sim.spans import Span, SpanTable
-from kohakuaccel.sim.timeline import IDLE, SERVE, Flow, Share, Stage, Timeline, Track, joined
+from kohakuaccel.sim.timeline import IDLE, SERVE, Flow, Share, Stage, Timeline, Track
 
 __all__ = [
     "IDLE",
     "SERVE",
-    "Events",
     "Flow",
-    "Resource",
+    "LaterDict",
+    "LaterList",
     "Share",
     "Span",
     "SpanTable",

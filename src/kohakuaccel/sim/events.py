@@ -1,72 +1,70 @@
-"""The clock's engine: calls in the order of their times, and servers that take one customer after another.
+"""The clock's engine, compiled: events in the order of their times, in a part of an array of words.
 
-It decides order and waiting, nothing else. It must not know what is timed. All times are whole cycles.
+It decides order, nothing else: events of one cycle happen in the order in which they were pushed, so a run is
+reproducible. It must not know what is timed. All times are whole cycles.
+
+A queue is a binary heap of rows (time, order, what) from word `base` on; word `size` of the array holds the number of
+events in it, word `order` how many were ever pushed.
 """
 
 from __future__ import annotations
 
-import heapq
-from collections.abc import Callable
 from typing import Any
 
-from kohakuaccel.diagnostics import Refusal
+from kohakuaccel.jit import leaf, separate
+
+ROW = 3
 
 
-class Events:
-    """Calls by time; calls of one cycle run in the order in which they were asked for, so a run is reproducible."""
-
-    def __init__(self) -> None:
-        self.now = 0
-        self.count = 0
-        self.stop = False
-        """A call sets this to make `run` return after it."""
-        self._heap: list[tuple[int, int, Callable[..., None], tuple[Any, ...]]] = []
-
-    def at(self, time: int, call: Callable[..., None], *args: Any) -> None:
-        """Run `call(time, *args)` at `time`. Raises Refusal for a time that has passed."""
-        if time < self.now:
-            raise Refusal("an event lies in the future", where="clock", got=time, limit=f"at least {self.now}")
-        self.count += 1
-        heapq.heappush(self._heap, (time, self.count, call, args))
-
-    def run(self) -> None:
-        """Until nothing is left to happen, or until a call sets `stop`; `run` goes on from there."""
-        heap = self._heap
-        self.stop = False
-        while heap and not self.stop:
-            self.now, _, call, args = heapq.heappop(heap)
-            call(self.now, *args)
+@separate("void(int64[::1], int64, int64, int64, int64, int64)", python=True)
+def push(words: Any, base: int, size: int, order: int, time: int, what: int) -> None:
+    """`what` happens at `time`. The caller has seen to it that there is room."""
+    number = words[order]
+    words[order] = number + 1
+    at = base + ROW * words[size]
+    words[size] += 1
+    while at > base:
+        up = base + ((at - base) // ROW - 1 >> 1) * ROW
+        if words[up] <= time:  # what was pushed before goes first
+            break
+        words[at] = words[up]
+        words[at + 1] = words[up + 1]
+        words[at + 2] = words[up + 2]
+        at = up
+    words[at] = time
+    words[at + 1] = number
+    words[at + 2] = what
 
 
-class Resource:
-    """Something that serves one customer at a time, in order of arrival.
-
-    busy: cycles it served; waited: cycles customers queued; most: longest single wait.
-    """
-
-    __slots__ = ("arrived", "busy", "free", "most", "name", "served", "waited")
-
-    def __init__(self, name: str) -> None:
-        self.name = name
-        self.arrived = self.free = self.busy = self.waited = self.most = self.served = 0
-
-    def serve(self, arrival: int, cycles: int) -> int:
-        """The cycle at which a customer that arrives at `arrival` and takes `cycles` starts to be served.
-
-        Customers are announced in order of arrival. Raises Refusal otherwise, and for negative cycles.
-        """
-        if arrival < self.arrived or cycles < 0:
-            raise Refusal(
-                "customers come in order of arrival and take no negative time",
-                where=self.name,
-                got=(arrival, cycles),
-                limit=(self.arrived, 0),
-            )
-        start = max(arrival, self.free)
-        self.arrived = arrival
-        self.free = start + cycles
-        self.busy += cycles
-        self.waited += start - arrival
-        self.most = max(self.most, start - arrival)
-        self.served += 1
-        return start
+@leaf
+def pop(words: Any, base: int, size: int, now: int) -> int:
+    """Takes the first event out and returns what happens; word `now` becomes its time. There is one."""
+    what = words[base + 2]
+    words[now] = words[base]
+    last = words[size] - 1
+    words[size] = last
+    end = base + ROW * last
+    time, number, moved = words[end], words[end + 1], words[end + 2]
+    at = 0
+    while True:
+        down = 2 * at + 1
+        if down >= last:
+            break
+        one, two = base + ROW * down, base + ROW * down + ROW
+        if down + 1 < last and (
+            words[two] < words[one] or (words[two] == words[one] and words[two + 1] < words[one + 1])
+        ):
+            one = two
+            down += 1
+        if words[one] > time or (words[one] == time and words[one + 1] > number):
+            break
+        up = base + ROW * at
+        words[up] = words[one]
+        words[up + 1] = words[one + 1]
+        words[up + 2] = words[one + 2]
+        at = down
+    up = base + ROW * at
+    words[up] = time
+    words[up + 1] = number
+    words[up + 2] = moved
+    return what

@@ -19,9 +19,22 @@ from kohakuaccel.sim.timeline import Flow, Stage, Timeline, Track
 
 FORMAT = "kohaku-timeline"
 VERSION = 1
-_PLAIN = ("name", "machine", "clock_mhz", "cycles", "host", "counters", "levels", "peaks", "texts")
+_PLAIN = ("name", "machine", "clock_mhz", "cycles", "host", "counters", "levels", "peaks")
 _COLUMNS = ("track", "start", "end", "kind", "text", "on", "line")
-_KEYS = (*_PLAIN, "kinds", "work", "assumed", "tracks", "stages", "sources", "flows", "series", "names", "spans")
+_KEYS = (
+    *_PLAIN,
+    "texts",
+    "kinds",
+    "work",
+    "assumed",
+    "tracks",
+    "stages",
+    "sources",
+    "flows",
+    "series",
+    "names",
+    "spans",
+)
 
 
 def document(timeline: Timeline) -> dict[str, Any]:
@@ -36,6 +49,7 @@ def document(timeline: Timeline) -> dict[str, Any]:
         "version": VERSION,
         **{name: getattr(t, name) for name in _PLAIN},
         **{name: list(getattr(t, name)) for name in ("kinds", "work", "assumed")},
+        "texts": dict(t.texts),
         "tracks": [[track.name, track.group] for track in t.tracks],
         "stages": [{**asdict(s), "source": s.source and _line(s.source)} for s in t.stages],
         "sources": [_line(source) for source in t.sources],
@@ -108,7 +122,7 @@ def _timeline(found: dict[str, Any]) -> Timeline:
     t.assumed = tuple(found["assumed"])
     t.tracks += [Track(name, group) for name, group in found["tracks"]]
     t.sources += [SourceLine(*line) for line in found["sources"]]
-    t.flows += [Flow(*flow) for flow in found["flows"]]
+    t.flows = [Flow(*flow) for flow in found["flows"]]
     t.series = {name: [(cycle, value) for cycle, value in points] for name, points in found["series"].items()}
     known = {f.name for f in fields(Stage)}
     for stage in found["stages"]:
@@ -119,7 +133,7 @@ def _timeline(found: dict[str, Any]) -> Timeline:
     columns["start"] = np.cumsum(columns["start"])
     columns["end"] = columns["end"] + columns["start"]
     table = SpanTable(names=found["names"], **columns)
-    t.spans[:] = _checked(table, t)
+    t.spans = _checked(table, t)
     t.check()
     return t
 

@@ -5,7 +5,7 @@ It decides how spans are stored and clipped to windows of time. It must not know
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, overload
 
@@ -94,6 +94,35 @@ class SpanTable(Sequence[Span]):
         if not isinstance(other, Sequence) or isinstance(other, str):
             return NotImplemented
         return len(self) == len(other) and all(a == b for a, b in zip(self, other))
+
+    def moved(self, cycles: int, tracks: Sequence[int], lines: Sequence[int]) -> SpanTable:
+        """The same spans `cycles` later, their tracks and lines under new numbers."""
+        line = np.array([*lines, -1], np.int64)[self.line]
+        track = np.asarray(tracks, np.int64)[self.track]
+        return SpanTable(self.names, track, self.start + cycles, self.end + cycles, self.kind, self.text, self.on, line)
+
+    @classmethod
+    def joined(cls, tables: Sequence[SpanTable]) -> SpanTable:
+        """The spans of all tables, one table after the other."""
+        numbers: dict[str, int] = {}
+        place = [np.array([*(numbers.setdefault(n, len(numbers)) for n in t.names), -1], np.int64) for t in tables]
+
+        def column(of: Callable[[SpanTable], Ints]) -> Ints:
+            return np.concatenate([of(t) for t in tables]) if tables else np.zeros(0, np.int64)
+
+        def named(of: Callable[[SpanTable], Ints]) -> Ints:
+            return np.concatenate([p[of(t)] for p, t in zip(place, tables)]) if tables else np.zeros(0, np.int64)
+
+        return cls(
+            list(numbers),
+            column(lambda t: t.track),
+            column(lambda t: t.start),
+            column(lambda t: t.end),
+            named(lambda t: t.kind),
+            named(lambda t: t.text),
+            named(lambda t: t.on),
+            column(lambda t: t.line),
+        )
 
     def number(self, name: str) -> int:
         """The number of a kind or text; -1 when no span has it."""

@@ -6,8 +6,8 @@ Everything here is modelled time; no text it makes calls a number measured.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from kohakuaccel.sim.summary import Summary
     from kohakuaccel.sim.windows import Windows
 
+Points = Sequence[tuple[int, float]]
 IDLE = "idle"
 SERVE = "serve"
 
@@ -93,18 +94,18 @@ class Timeline:
     kinds: tuple[str, ...]
     work: tuple[str, ...]
     tracks: list[Track] = field(default_factory=list[Track])
-    spans: list[Span] = field(default_factory=list[Span])
+    spans: Sequence[Span] = field(default_factory=list[Span])
     stages: list[Stage] = field(default_factory=list[Stage])
     cycles: int = 0
     host: dict[str, int] = field(default_factory=dict[str, int])
     counters: dict[str, int] = field(default_factory=dict[str, int])
     assumed: tuple[str, ...] = ()
-    flows: list[Flow] = field(default_factory=list[Flow])
-    series: dict[str, list[tuple[int, float]]] = field(default_factory=dict[str, list[tuple[int, float]]])
+    flows: Sequence[Flow] = field(default_factory=list[Flow])
+    series: Mapping[str, Points] = field(default_factory=dict[str, Points])
     levels: dict[str, int] = field(default_factory=dict[str, int])
     peaks: dict[str, float] = field(default_factory=dict[str, float])
     sources: list[SourceLine] = field(default_factory=list[SourceLine])
-    texts: dict[str, str] = field(default_factory=dict[str, str])
+    texts: Mapping[str, str] = field(default_factory=dict[str, str])
 
     @property
     def seconds(self) -> float:
@@ -210,37 +211,3 @@ class Timeline:
         from kohakuaccel.sim.perfetto import write
 
         write(self, Path(path))
-
-
-def joined(timelines: Sequence[Timeline], name: str) -> Timeline:
-    """Timelines of one machine one after the other, without gaps between them."""
-    if not timelines:
-        raise Refusal("at least one timeline is joined", where=name)
-    first = timelines[0]
-    whole = Timeline(name, first.machine, first.clock_mhz, first.kinds, first.work, assumed=first.assumed)
-    whole.peaks = dict(first.peaks)
-    numbers: dict[str, int] = {}
-    lines: dict[SourceLine, int] = {}
-    for launch, one in enumerate(timelines):
-        title = one.name or f"launch {launch}"
-        if (one.machine, one.clock_mhz, one.kinds) != (first.machine, first.clock_mhz, first.kinds):
-            raise Refusal("joined timelines are of one machine", where=name, got=one.machine, limit=first.machine)
-        for track in one.tracks:
-            if track.name not in numbers:
-                numbers[track.name] = whole.track(track.name, track.group)
-        place, at = [numbers[track.name] for track in one.tracks], whole.cycles
-        line = [lines.setdefault(source, len(lines)) for source in one.sources] + [-1]
-        whole.spans += [
-            Span(place[s.track], s.start + at, s.end + at, s.kind, s.text, s.on, line[s.line]) for s in one.spans
-        ]
-        whole.stages += [replace(s, name=f"{title} {s.name}", start=s.start + at, end=s.end + at) for s in one.stages]
-        whole.flows += [Flow(f.text, place[f[1]], f[2] + at, place[f[3]], f[4] + at) for f in one.flows]
-        for key, points in one.series.items():
-            whole.series.setdefault(key, []).extend((cycle + at, value) for cycle, value in points)
-        for total, part in ((whole.host, one.host), (whole.counters, one.counters), (whole.levels, one.levels)):
-            for key, value in part.items():
-                total[key] = total.get(key, 0) + value
-        whole.texts.update(one.texts)
-        whole.cycles += one.cycles
-    whole.sources = list(lines)
-    return whole

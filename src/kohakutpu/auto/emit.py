@@ -28,6 +28,7 @@ from kohakutpu import lang as L
 from kohakutpu.auto import access
 from kohakutpu.auto.access import Ranges, Shape, View
 from kohakutpu.auto.expressions import Accumulator, value
+from kohakutpu.auto.simplify import simplified
 from kohakutpu.auto.stages import PartsStage, Product, RowStage, Stage, TileStage
 from kohakutpu.lang.memory import Temp
 from kohakutpu.lang.ports import _Tilings
@@ -137,7 +138,7 @@ class _Emitter:
                 assert isinstance(r, Read)
                 return self.port(r.value, View(shape, ()))[e]
 
-            target[e] <<= value(stage.body, leaf)
+            target[e] <<= value(simplified(stage.body), leaf)
 
     def rows(self, stage: RowStage) -> None:
         target = self.target(stage.root.name, (stage.count, stage.width) if stage.width else (stage.count,))
@@ -149,7 +150,7 @@ class _Emitter:
                     assert isinstance(e, Read)
                     return self._row(e.value, views[e], places)
 
-                target[self._index(part.place, places)] <<= value(part.body, leaf)
+                target[self._index(part.place, places)] <<= value(simplified(part.body), leaf)
 
     def _row(self, name: str, view: View, places: Places) -> PortView:
         port = self.port(name, view)
@@ -186,7 +187,7 @@ class _Emitter:
                 lead = tuple(self._index(x, places) for x in view.index)
                 return port[(*lead, i if kind == "row" else j)]
 
-            target[(*outer, i, j)] <<= value(stage.body, leaf)
+            target[(*outer, i, j)] <<= value(simplified(stage.body), leaf)
 
     def tile(self, stage: TileStage) -> Tile:
         """The tile of a stage, by the library's cost of its deepest product."""

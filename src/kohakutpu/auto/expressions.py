@@ -6,7 +6,6 @@ memory.
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
@@ -134,78 +133,6 @@ _BINARY: Mapping[str, Callable[..., Value]] = {
 }
 
 
-def simplified(expr: Expr) -> Expr:
-    """The same expression in fewer operations: constants brought together, products and sums as one operation.
-
-    Reassociates constants, so that results may differ from the statements' own order in their last bits.
-    """
-    uses = Counter(id(c) for e in nodes(expr) for c in e.children)
-    done: dict[int, Expr] = {}
-    kept: list[Expr] = []
-
-    def visit(e: Expr) -> Expr:
-        if id(e) not in done:
-            kept.append(e)
-            children = tuple(visit(c) for c in e.children)
-            made = e if all(a is b for a, b in zip(children, e.children)) else e.with_children(children)
-            alone = all(uses[id(c)] == 1 for c in e.children)
-            done[id(e)] = _simpler(made, alone) if isinstance(made, Op) else made
-        return done[id(e)]
-
-    return visit(expr)
-
-
-def _number(e: Expr) -> float | None:
-    return float(e.value) if isinstance(e, Const) and e.kind == "real" else None
-
-
-def _factor(e: Expr) -> tuple[Expr, float]:
-    """An expression as another one times a number."""
-    if isinstance(e, Op) and e.name == "mul" and (number := _number(e.args[1])) is not None:
-        return e.args[0], number
-    if isinstance(e, Op) and e.name == "neg":
-        return e.args[0], -1.0
-    return e, 1.0
-
-
-def _simpler(e: Op, alone: bool) -> Expr:
-    """One node over simplified children. alone: whether nobody else needs the children."""
-    args = e.args
-    if e.name == "sub" and (number := _number(args[1])) is not None:
-        return _simpler(Op("add", (args[0], Const(-number))), alone)
-    if e.name == "add" and (number := _number(args[1])) is not None and isinstance(args[0], Op):
-        inner = args[0]
-        before = _number(inner.args[-1])
-        if inner.name in ("add", "fma") and before is not None and alone:
-            total = before + number
-            if inner.name == "fma":
-                return Op("fma", (*inner.args[:2], Const(total)))
-            return inner.args[0] if total == 0 else Op("add", (inner.args[0], Const(total)))
-    if e.name == "mul":
-        return _product(args, alone)
-    if e.name == "add" and alone:
-        for product, other in (args, args[::-1]):
-            if isinstance(product, Op) and product.name == "mul":
-                return Op("fma", (*product.args, other))
-    if e.name == "fma" and args[0] == args[2] and not isinstance(args[0], Const):
-        return Op("mul", (args[0], Op("fma", (args[1], Const(1.0), Const(1.0)))))
-    return e
-
-
-def _product(args: tuple[Expr, ...], alone: bool) -> Expr:
-    (a, n), (b, m) = _factor(args[0]), _factor(args[1])
-    if (number := _number(b)) is not None:
-        b, m = Const(1.0), m * number
-    total = n * m
-    if isinstance(b, Const):
-        if alone and isinstance(a, Op) and a.name == "fma" and None not in (_number(a.args[1]), _number(a.args[2])):
-            first, second = (float(c.value) for c in a.args[1:] if isinstance(c, Const))
-            return Op("fma", (a.args[0], Const(first * total), Const(second * total)))
-        return a if total == 1 else Op("mul", (a, Const(total)))
-    product = Op("mul", (a, b))
-    return product if total == 1 else Op("mul", (product, Const(total)))
-
-
 def value(expr: Expr, leaf: Callable[[Expr], Value]) -> Value:
     """The expression as one of the kernel language. leaf: what a read or an accumulator is there."""
     done: dict[int, Value] = {}
@@ -228,7 +155,7 @@ def value(expr: Expr, leaf: Callable[[Expr], Value]) -> Value:
             return operation(e.name, [visit(a) for a in e.args])
         raise Unsupported("an expression of the vector cores", where=str(e))
 
-    return visit(simplified(expr))
+    return visit(expr)
 
 
 def operation(name: str, args: list[Value]) -> Value:

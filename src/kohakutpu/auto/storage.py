@@ -114,7 +114,7 @@ def _groups(read: Read, statement: Statement, own: Ranges, fold: Ranges) -> Rang
     # Several folded ranges: one product for each point of the outer ones.
     rows, columns = [r for r in own if r in place_of], deep[-1:]
     lead += deep[:-1]
-    matrix = [*rows, *columns] if not rows or place_of[rows[0]] <= place_of[columns[0]] else [*columns, *rows]
+    matrix = [*rows, *columns]
     return (*lead, *matrix)
 
 

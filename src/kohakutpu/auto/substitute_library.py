@@ -247,5 +247,5 @@ POSITIONS = (Substitution("rotate", _rotate, _Named(kernels.rotate)),)
 LIBRARY = (*ATTENTION, *FEED_FORWARD, *CONVOLUTION, *NORMS, *POSITIONS)
 """Everything the library can stand for."""
 
-DEFAULT = (*ATTENTION, *CONVOLUTION)
-"""What is used where nobody chooses."""
+DEFAULT = ATTENTION
+"""What is used where nobody chooses: kernels that bound their memory, or are faster than what the scheduler writes."""

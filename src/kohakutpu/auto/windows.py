@@ -49,7 +49,7 @@ def _seen(graph: Graph, side: Expr, statement: Statement) -> tuple[list[Statemen
     if not isinstance(side, Read):
         return [], side
     fold = set(statement.reduced)
-    windows = {n: i for n, i in enumerate(side.indices) if len(i.ranges()) > 1}
+    windows = {n: i for n, i in enumerate(side.indices) if len(i.ranges()) > 1 and not _parted(i)}
     plain = {n: i for n, i in enumerate(side.indices) if n not in windows}
     lawful = all(i.affine and i.ranges() & fold and not i.ranges() <= fold for i in windows.values())
     lawful = lawful and all(i.constant is not None or i.range is not None for i in plain.values())
@@ -74,6 +74,16 @@ def _seen(graph: Graph, side: Expr, statement: Statement) -> tuple[list[Statemen
     name = graph.with_values((*graph.values, *made)).fresh("seen")
     made.append(Statement(name, graph[side.value].dtype, tuple(fresh.values()), body))
     return made, Read(name, tuple(Index.of(r) for r in every))
+
+
+def _parted(index: Index) -> bool:
+    """Whether an index numbers the points of its ranges, each once: parts of an axis, such as heads, no window."""
+    count = 1
+    for r in sorted(index.ranges(), key=index.coefficient):
+        if index.coefficient(r) != count:
+            return False
+        count *= r.extent
+    return index.affine and index.offset == 0
 
 
 def _order(side: Read, fold: set[Range], windows: dict[int, Index]) -> list[int]:

@@ -12,11 +12,10 @@ from kohakutpu.isa.cluster_format import (
     GEMM,
     OPS,
     SIDES,
-    assemble,
-    disassemble,
-    text,
+    TDESC,
 )
 from kohakutpu.isa.cluster_order import FRESH, ClusterState
+from kohakutpu.isa.cluster_tdesc import assemble, decode_rows, disassemble, encode_rows, text
 
 __all__ = [
     "CLUSTER",
@@ -30,9 +29,12 @@ __all__ = [
     "GEMM",
     "OPS",
     "SIDES",
+    "TDESC",
     "ClusterState",
     "assemble",
     "check",
+    "decode_rows",
     "disassemble",
+    "encode_rows",
     "text",
 ]

@@ -6,15 +6,18 @@ Needs only the machine description and the stream itself, plus what earlier prog
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from kohakuaccel.machine import Machine, Unit
-from kohakutpu.isa.cluster_format import CLUSTER, DRAIN, FILL, GEMM, OPS, SIDES, Columns, text
+from kohakutpu.isa.cluster_format import CLUSTER, DRAIN, FILL, GEMM, OPS, SIDES, TDESC, Columns
 from kohakutpu.isa.cluster_node import check_node
 from kohakutpu.isa.cluster_order import FRESH, ClusterState, check_order
+from kohakutpu.isa.cluster_r2 import check_descriptors, check_options
+from kohakutpu.isa.cluster_tdesc import text
 from kohakutpu.isa.rules import Rules, SourceOf, values
 from kohakutpu.machines import capacity
 
@@ -24,6 +27,8 @@ ENTRY_FP16, ENTRY_PREQ = 256, 128
 ANCHOR = 40
 SPECIAL_BITS = 3 << 38  # bit 39 selects an aperture, bit 38 is reserved
 OFFSET_BITS = 36
+_DESC = CLUSTER.column("desc")
+_NEUTRAL = [TDESC if f.name == "op" else f.default for f in CLUSTER.fields]
 
 
 def check(
@@ -41,10 +46,17 @@ def check(
     user's line. final: nothing follows, so sub-tiles handed out by an emitting GEMM must have been drained.
     Raises EncodingRefusal naming unit, instruction, field, value, limit and the way out.
     """
-    table = np.asarray(table, np.int64).reshape(-1, len(CLUSTER.fields))
+    given = np.asarray(table, np.int64).reshape(-1, len(CLUSTER.fields))
+    rules = Rules(unit, lambda row: text(given[row]), source)
+    descriptors = state.descriptors
+    table = given
+    if (given[:, 0] == TDESC).any() or (given[:, _DESC] != 0).any():
+        descriptors = check_descriptors(machine, unit, given, descriptors, rules)
+        # A TDESC row's columns are its own; the other rules see an instruction that breaks none of them.
+        table = given.copy()
+        table[given[:, 0] == TDESC] = _NEUTRAL
     c = Columns(table)
-    rules = Rules(unit, lambda row: text(table[row]), source)
-    known = (c.op >= FILL) & (c.op <= DRAIN)
+    known = (c.op >= FILL) & (c.op <= TDESC)
     names = ", ".join(OPS)
     rules.refuse(~known, "op", "the cluster has no such opcode", values(c.op), names, "use FILL, GEMM or DRAIN")
     rules.refuse(
@@ -55,7 +67,7 @@ def check(
         ANCHOR,
         "leave it at its default",
     )
-    _check_r2(machine, c, rules)
+    check_options(machine, unit, c, rules)
     fills = np.flatnonzero(c.op == FILL)
     gemms = np.flatnonzero(c.op == GEMM)
     drains = np.flatnonzero(c.op == DRAIN)
@@ -75,29 +87,7 @@ def check(
             rows=row[-1:] if len(row) else np.array([max(len(table) - 1, 0)], np.int64),
         )
     rules.close()
-    return after
-
-
-def _check_r2(machine: Machine, c: Columns, rules: Rules) -> None:
-    f = machine.features
-    for name, flag in (
-        ("peers", "r2_multicast"),
-        ("npeer", "r2_multicast"),
-        ("tag", "r2_multicast"),
-        ("tsel", "r2_dual_acc"),
-        ("desc", "r2_desc_fill"),
-        ("dsel", "r2_desc_fill"),
-    ):
-        if not f[flag]:
-            column = c.field(name)
-            rules.refuse(
-                column != 0,
-                name,
-                f"the machine has no {flag}",
-                values(column),
-                0,
-                f"leave it 0, or use a machine with {flag}",
-            )
+    return replace(after, descriptors=descriptors)
 
 
 def _bank(c: NDArray[np.int64], name: str, banks: Any, rows: NDArray[np.int64], rules: Rules) -> None:
@@ -137,6 +127,8 @@ def _check_fill(machine: Machine, unit: Unit, c: Columns, rows: NDArray[np.int64
         "use smaller chunks (nk) or a smaller tile",
         rows,
     )
+    plain = np.flatnonzero(c.desc == 0)  # a descriptor says where the others read
+    c, rows = c.take(plain), rows[plain]
     size = np.where(c.preq == 1, ENTRY_PREQ, ENTRY_FP16)
     _check_dram(machine, unit, c.addr, c.n * size, size, "an entry", rows, rules)
 

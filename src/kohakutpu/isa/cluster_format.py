@@ -1,22 +1,18 @@
-"""The matmul cluster's instruction payload (datasheet 5.1): one layout for FILL, GEMM and DRAIN, its text.
+"""The matmul cluster's instruction payload (datasheet 5.1): one layout for FILL, GEMM and DRAIN, and its text.
 
-Fields carry the datasheet's names; `addr` merges its two pieces. What a payload means to a cluster is the
-unit model's affair; what a machine cannot take is refused elsewhere (`cluster.check`).
+Fields carry the datasheet's names; `addr` merges its two pieces. TDESC, the fourth opcode, has a layout of its own in
+`cluster_tdesc`; decoded rows of both have one width, and the opcode says whose columns they are. What a payload means
+to a cluster is the unit model's affair; what a machine cannot take is refused elsewhere (`cluster.check`).
 """
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterable
-
 import numpy as np
 from numpy.typing import NDArray
 
-from kohakuaccel.diagnostics import EncodingRefusal, did_you_mean
 from kohakuaccel.isa import Field, Format
-from kohakuaccel.isa.instructions import source_lines
 
-FILL, GEMM, DRAIN = 1, 2, 3
+FILL, GEMM, DRAIN, TDESC = 1, 2, 3, 4
 OPS = {"FILL": FILL, "GEMM": GEMM, "DRAIN": DRAIN}
 SIDES = {"A": 0, "B": 1}
 
@@ -60,45 +56,12 @@ CLUSTER = Format(
     ],
     {(50, 0): 0},
 )
-# What an emitting GEMM and its fused DRAIN must agree on (datasheet 5.4).
-DESTINATION = ("addr", "dnode", "dst_x", "dst_y", "dbuf", "dflags", "dack_y", "dack_x", "dmesh", "dfin")
+# What an emitting GEMM and its fused DRAIN must agree on (datasheet 5.4), and the accumulator they are about (10).
+DESTINATION = ("addr", "dnode", "dst_x", "dst_y", "dbuf", "dflags", "dack_y", "dack_x", "dmesh", "dfin", "tsel")
 
 FAULT_NONFINITE, FAULT_CUDATA, FAULT_OPCODE = 0x10, 0x11, 0x12
-_ALWAYS = {FILL: ("sel", "n", "addr"), GEMM: ("gm", "gn", "nk"), DRAIN: ("n", "addr")}
-
-
-def text(row: NDArray[np.int64] | list[int]) -> str:
-    """One decoded row as text, for example `FILL addr=0x2000 n=32 sel=B preq`."""
-    return CLUSTER.format_row(row, _ALWAYS.get(int(row[0]), ()))
-
-
-def disassemble(payloads: NDArray[np.uint64] | Iterable[int]) -> str:
-    """Payloads, uint64[n, 4] or integers, as text, a line each; what no encoder writes is `.payload`."""
-    lines: list[str] = []
-    for item in payloads:
-        number = item if isinstance(item, int) else int.from_bytes(np.asarray(item, "<u8").tobytes(), "little")
-        if number >> 252 in OPS.values() and CLUSTER.matches(number):
-            lines.append(text(list(CLUSTER.decode(number).values())))
-        else:
-            lines.append(f".payload {CLUSTER.hex(number)}")
-    return "\n".join(lines)
-
-
-def assemble(source: str) -> NDArray[np.uint64]:
-    """Payloads uint64[n, 4] of disassemble's text; `;` and `#` open comments. Raises EncodingRefusal."""
-    out: list[NDArray[np.uint64]] = []
-    for line in source_lines(source):
-        head, _, rest = line.partition(" ")
-        if head == ".payload":
-            if not re.fullmatch(r"[0-9a-fA-F]{64}", rest.strip()):
-                raise EncodingRefusal("a payload is 64 hexadecimal digits", where="cluster", got=repr(line))
-            out.append(CLUSTER.to_words(int(rest, 16)))
-            continue
-        if head not in OPS:
-            raise EncodingRefusal(f"no instruction {head!r}{did_you_mean(head, OPS)}", where="cluster", got=repr(line))
-        row = CLUSTER.parse_row(line)
-        out.append(CLUSTER.to_words(CLUSTER.encode(**dict(zip(CLUSTER.names, row)))))
-    return np.array(out, np.uint64).reshape(-1, 4)
+ALWAYS = {FILL: ("sel", "n", "addr"), GEMM: ("gm", "gn", "nk"), DRAIN: ("n", "addr")}
+"""Fields that are printed whatever they hold."""
 
 
 class Columns:

@@ -59,7 +59,7 @@ def check_node(machine: Machine, unit: Unit, c: Columns, rows: NDArray[np.int64]
         "dbuf",
         "the target does not take a DRAIN into this buffer",
         lambda i: f"{int(c.dbuf[i])} of {machine.units[int(node[i])].name}",
-        "0 (L1 word) of a VC, 2 (resident tile) of an MG; 2 (FP32 in L1) of a VC with r2_acc_to_vc",
+        "0 (L1 word) of a VC, 2 (resident tile; 5 the second one's) of an MG; 2 (FP32 in L1) of a VC with r2_acc_to_vc",
         "a cluster sends FP16 to vector cores and FP22 to clusters",
         rows,
     )

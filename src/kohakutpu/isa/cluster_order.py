@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kohakutpu.isa.cluster_format import CLUSTER, DESTINATION, DRAIN, FILL, GEMM, SIDES, Columns
+from kohakutpu.isa.cluster_r2 import FRESH_DESCRIPTORS, Descriptors
 from kohakutpu.isa.rules import Mask, Rules, values
 
 
@@ -18,16 +19,17 @@ from kohakutpu.isa.rules import Mask, Rules, values
 class ClusterState:
     """What a cluster carries from one program to the next.
 
-    opened: (gm, gn) that opened the resident tile, None before any GEMM. tiles: most sub-tiles ever opened.
-    gemm: the last GEMM's row; live: its sweep may still read L1. pending: row of an emitting GEMM whose
-    sub-tiles no DRAIN has taken yet.
+    opened: per accumulator, (gm, gn) that opened its tile, None before any GEMM. tiles: per accumulator, most sub-tiles
+    ever opened. gemm: the last GEMM's row; live: its sweep may still read L1. pending: row of an emitting GEMM whose
+    sub-tiles no DRAIN has taken yet. descriptors: those of FILLs (`r2_desc_fill`).
     """
 
-    opened: tuple[int, int] | None = None
-    tiles: int = 0
+    opened: tuple[tuple[int, int] | None, ...] = (None, None)
+    tiles: tuple[int, ...] = (0, 0)
     gemm: tuple[int, ...] | None = None
     live: bool = False
     pending: tuple[int, ...] | None = None
+    descriptors: Descriptors = FRESH_DESCRIPTORS
 
 
 FRESH = ClusterState()
@@ -44,34 +46,19 @@ def check_order(c: Columns, table: NDArray[np.int64], state: ClusterState, rules
     if len(table) == 0:
         return state
     gemm, drain = c.op == GEMM, c.op == DRAIN
-    opening = gemm & (c.acc == 0)
     carried = state.gemm or (0,) * len(CLUSTER.fields)
     back = Columns(np.vstack((table, np.array([carried], np.int64))))  # row -1 is the state's
 
-    last_open = _last(opening)
-    opened_m = np.append(c.gm, state.opened[0] if state.opened else 0)[last_open]
-    opened_n = np.append(c.gn, state.opened[1] if state.opened else 0)[last_open]
-    rules.refuse(
-        gemm & (c.acc == 1) & ((opened_m != c.gm) | (opened_n != c.gn)),
-        "acc",
-        "the GEMM adds to a tile that this shape did not open",
-        lambda i: f"{int(c.gm[i])}x{int(c.gn[i])}",
-        lambda i: f"{int(opened_m[i])}x{int(opened_n[i])}" if opened_m[i] else "no tile is open",
-        "open the tile with acc=0 and the same gm, gn",
-    )
-    most = np.maximum.accumulate(np.where(opening, c.gm * c.gn, 0))
-    most = np.maximum(most, state.tiles)
-    rules.refuse(
-        drain & (c.n > most) & (c.fuse == 0),
-        "n",
-        "the DRAIN reads sub-tiles that no GEMM opened",
-        values(c.n),
-        lambda i: f"{int(most[i])} opened",
-        "run the GEMM first, or drain gm*gn sub-tiles",
-    )
+    opened = list(state.opened)
+    tiles = list(state.tiles)
+    for accumulator in (0, 1) if (c.tsel != 0).any() or state.opened[1] else (0,):
+        opened[accumulator], tiles[accumulator] = _check_opened(c, state, accumulator, rules)
 
     last_gemm = _last(gemm)
-    last_stop = _last(drain & (c.fuse == 0))
+    # A plain DRAIN waits for the sweeps on its own accumulator only: one on the other stays live beside it.
+    swept_tile = back.tsel[last_gemm]
+    stops = drain & (c.fuse == 0)
+    last_stop = np.where(swept_tile == 0, _last(stops & (c.tsel == 0)), _last(stops & (c.tsel == 1)))
     live = (last_gemm > last_stop) | ((last_gemm == -1) & (last_stop == -1) & state.live)
     side_b = c.sel == SIDES["B"]
     swept_bank = np.where(side_b, back.bbank[last_gemm], back.abank[last_gemm])
@@ -90,17 +77,49 @@ def check_order(c: Columns, table: NDArray[np.int64], state: ClusterState, rules
         "fill other entries; the sweep is live until the next GEMM or non-fused DRAIN",
     )
     pending = _check_fused(c, table, state, rules)
-    g, o = np.flatnonzero(gemm), np.flatnonzero(opening)
-    stops = np.flatnonzero(drain & (c.fuse == 0))
+    g = np.flatnonzero(gemm)
     last_g = int(g[-1]) if len(g) else -1
-    last_s = int(stops[-1]) if len(stops) else -1
+    ended = np.flatnonzero(stops & (c.tsel == back.tsel[last_g]))
+    last_s = int(ended[-1]) if len(ended) else -1
     return ClusterState(
-        opened=(int(c.gm[o[-1]]), int(c.gn[o[-1]])) if len(o) else state.opened,
-        tiles=int(most[-1]),
+        opened=tuple(opened),
+        tiles=tuple(tiles),
         gemm=tuple(table[last_g].tolist()) if len(g) else state.gemm,
-        live=last_g > last_s if len(g) or len(stops) else state.live,
+        live=last_g > last_s if len(g) or len(ended) else state.live,
         pending=pending,
     )
+
+
+def _check_opened(
+    c: Columns, state: ClusterState, accumulator: int, rules: Rules
+) -> tuple[tuple[int, int] | None, int]:
+    """GEMMs that add and plain DRAINs of one accumulator find its tile opened; returns what is open at the end."""
+    mine = c.tsel == accumulator
+    opening = (c.op == GEMM) & (c.acc == 0) & mine
+    carried = state.opened[accumulator]
+    last_open = _last(opening)
+    opened_m = np.append(c.gm, carried[0] if carried else 0)[last_open]
+    opened_n = np.append(c.gn, carried[1] if carried else 0)[last_open]
+    rules.refuse(
+        (c.op == GEMM) & (c.acc == 1) & mine & ((opened_m != c.gm) | (opened_n != c.gn)),
+        "acc",
+        "the GEMM adds to a tile that this shape did not open",
+        lambda i: f"{int(c.gm[i])}x{int(c.gn[i])}",
+        lambda i: f"{int(opened_m[i])}x{int(opened_n[i])}" if opened_m[i] else "no tile is open",
+        "open the tile with acc=0 and the same gm, gn",
+    )
+    most = np.maximum.accumulate(np.where(opening, c.gm * c.gn, 0))
+    most = np.maximum(most, state.tiles[accumulator])
+    rules.refuse(
+        (c.op == DRAIN) & mine & (c.n > most) & (c.fuse == 0),
+        "n",
+        "the DRAIN reads sub-tiles that no GEMM opened",
+        values(c.n),
+        lambda i: f"{int(most[i])} opened",
+        "run the GEMM first, or drain gm*gn sub-tiles",
+    )
+    last = np.flatnonzero(opening)
+    return (int(c.gm[last[-1]]), int(c.gn[last[-1]])) if len(last) else carried, int(most[-1])
 
 
 def _check_fused(c: Columns, table: NDArray[np.int64], state: ClusterState, rules: Rules) -> tuple[int, ...] | None:
@@ -158,7 +177,7 @@ def _check_fused(c: Columns, table: NDArray[np.int64], state: ClusterState, rule
             "a fused DRAIN and its emitting GEMM carry the same destination",
             lambda i, ours=ours, field=field: field.text(int(ours[i])),
             lambda i, theirs=theirs, field=field: f"{field.text(int(theirs[i]))}, as the GEMM says",
-            "copy addr, dnode, dst, dbuf, dflags, dack, dmesh and dfin into the GEMM",
+            "copy addr, dnode, dst, dbuf, dflags, dack, dmesh, dfin and tsel into the GEMM",
             at,
         )
     if is_drain[-1]:

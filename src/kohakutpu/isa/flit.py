@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 from kohakuaccel.isa import Field, Format
 
 MEM_RD_REQ, MEM_WR_REQ, MEM_RD_RESP, MEM_WR_ACK, MEM_WR_DATA = 0, 1, 2, 3, 4
-CU_INST, CU_SIGNAL, CU_CTRL, CU_DATA = 5, 6, 7, 8
+CU_INST, CU_SIGNAL, CU_CTRL, CU_DATA, FETCH_READY = 5, 6, 7, 8, 9
 TYPES = {
     "MEM_RD_REQ": MEM_RD_REQ,
     "MEM_WR_REQ": MEM_WR_REQ,
@@ -19,6 +19,7 @@ TYPES = {
     "CU_SIGNAL": CU_SIGNAL,
     "CU_CTRL": CU_CTRL,
     "CU_DATA": CU_DATA,
+    "FETCH_READY": FETCH_READY,
 }
 
 # Bits 287:256 of a flit as a 32-bit word. `mesh` is the destination mesh when `remote` is set, the word index
@@ -77,6 +78,8 @@ DATA = Format(
     ],
     {(223, 217): 0, (207, 0): 0},
 )
+READY = Format("FETCH_READY", 256, [Field("tag", (255, 248), doc="share tag")], {(247, 0): 0})
+"""A member of a shared FILL to its leader (datasheet 10, r2_multicast)."""
 CONTROL_REQUEST = Format("CU_CTRL_REQUEST", 256, [Field("index", (247, 240))], {(255, 248): 0, (239, 0): 0})
 CONTROL_REPLY = Format(
     "CU_CTRL_REPLY",
@@ -112,7 +115,7 @@ DEBUG = Format("CU_DBG", 64, [Field("high", (63, 32)), Field("low", (31, 0))])
 NUM = Format("CU_NUM", 64, [Field("saturated", (63, 32)), Field("nonfinite", (31, 0))])
 
 # Buffer ids of CU_DATA.
-BUF_MG_A, BUF_MG_B, BUF_MG_TILE = 0, 1, 2
+BUF_MG_A, BUF_MG_B, BUF_MG_TILE, BUF_MG_TILE_1 = 0, 1, 2, 5
 BUF_VC_L1 = 0
 BUF_FP22 = BUF_MG_TILE  # FP22 sub-tiles: added to a cluster's tile, or held as FP32 by a vector core (r2_acc_to_vc)
 

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from kohakuaccel.diagnostics import SourceLine
 from kohakuaccel.machine import Unit
-from kohakutpu.isa import cluster_format, vector_envelope, vector_format
+from kohakutpu.isa import cluster_tdesc, vector_envelope, vector_format
 
 
 class Program(Protocol):
@@ -42,7 +42,7 @@ def payload_lines(kind: str, payloads: NDArray[np.uint64]) -> Iterator[str]:
     """One line per CU_INST payload of a unit kind. Kernel words print with their constants in place."""
     if kind == "MG":
         for payload in payloads:
-            yield cluster_format.disassemble(payload[None])
+            yield cluster_tdesc.disassemble(payload[None])
         return
     immediate: int | None = None  # program memory word that holds a constant, not an instruction
     for payload in payloads:

@@ -152,16 +152,16 @@ class Jitted(Generic[P, R]):
         device = None
         structure = flatten(args, leaves, where), flatten(kwargs, leaves, where) if kwargs else None
         for x in leaves:
-            if type(x) is Tensor:
-                if device is not None and x.device is not device:
+            if type(x) is Tensor and (here := x._storage.device) is not device:
+                if device is not None:
                     raise Refusal(
                         "operands live on one device",
                         where=where,
-                        got=f"{device.machine.name} and {x.device.machine.name}",
+                        got=f"{device.machine.name} and {here.machine.name}",
                         hint="move one with ktpu.tensor(x.numpy(), device=...)",
                         source=users_line(),
                     )
-                device = x.device
+                device = here
         device = device or current_device()
         key = device, structure
         found = self._traces.get(key)

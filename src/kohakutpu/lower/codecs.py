@@ -29,10 +29,10 @@ class ClusterCodec:
         cluster.check(self.machine, self.unit, rows, source=source, final=True)
 
     def encode(self, rows: Rows) -> NDArray[np.uint64]:
-        return cluster.CLUSTER.encode_rows(rows)
+        return cluster.encode_rows(rows)
 
     def text(self, rows: Rows) -> list[str]:
-        return [cluster.CLUSTER.format_row(row) for row in rows]
+        return [cluster.CLUSTER.format_row(row) if row[0] != cluster.TDESC else cluster.text(row) for row in rows]
 
 
 @dataclass(frozen=True, slots=True)

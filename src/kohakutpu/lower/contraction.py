@@ -1,13 +1,13 @@
 """The contraction band: tiles of sums of products A @ B.T on the clusters, and what they compute.
 
-It decides which cluster computes which tile and in what order (column band outermost, so that a band's B is met again
-while it is still in L1). The instruction streams are in `cluster_stream`.
+It decides which products make a tile and what they compute; who computes which tile in what order is in `crews`
+(column band outermost, so that a band's B is met again while it is still in L1), the instructions in `cluster_stream`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,8 +17,9 @@ from kohakuaccel.machine import Machine, Unit
 from kohakuaccel.program import UnitProgram
 from kohakuaccel.schedule import Array
 from kohakutpu.layouts import KBLOCK, LANES, DrainedTiles, OperandPack
-from kohakutpu.lower import evaluate
-from kohakutpu.lower.cluster_stream import ClusterStream
+from kohakutpu.lower import crews, evaluate
+from kohakutpu.lower.cluster_stream import CrewStream
+from kohakutpu.lower.crews import PLAIN, Mode, Turn
 from kohakutpu.lower.tiling import Slots, slots
 from kohakutpu.machines import capacity
 
@@ -58,6 +59,9 @@ class ContractionBand:
     source: SourceLine
     nodes: tuple[Unit, ...] = ()
     """The vector core that takes each instance's tile at L1 word 0, instead of memory."""
+    mode: Mode = PLAIN
+    """How tiles are dealt, and what it is estimated to save: (cycles this way, cycles one tile after another)."""
+    saved: tuple[int, int] = (0, 0)
 
     @property
     def engine(self) -> str:
@@ -75,10 +79,37 @@ class ContractionBand:
             slots(cap.banks_b, cap.bank_entries_b, self.gn * self.nk),
         )
 
-    def deal(self) -> list[tuple[Unit, Ints]]:
-        """Contiguous shares of instance numbers, one per cluster with work, sizes differing by at most one."""
-        shares = np.array_split(np.arange(len(self.out_at)), len(self.clusters))
-        return [(unit, share) for unit, share in zip(self.clusters, shares) if len(share)]
+    def deal(self) -> list[tuple[tuple[Unit, ...], list[Turn]]]:
+        """(members, turns) of every crew with work; by default a crew is one cluster and a turn one tile."""
+        return crews.deal(self)
+
+    def fastest(self) -> ContractionBand:
+        """This band dealt in the way that is estimated to take the fewest cycles on its machine."""
+        ways = crews.modes(self.machine)
+        if self.nodes or len(ways) == 1:
+            return self
+        bands = [replace(self, mode=mode) for mode in ways]
+        cycles = [band.estimate() for band in bands]
+        best = min(range(len(ways)), key=lambda i: (cycles[i], i))
+        return replace(bands[best], saved=(cycles[best], cycles[0]))
+
+    def estimate(self) -> int:
+        """Cycles by the costs of datasheet 8.1 and 8.2, without contention but for a port's fills one after another:
+        the busiest of ports, clusters' instructions (fills and drains) and arrays."""
+        t, words = self.machine.timing, self.gm * self.gn
+        sweep = words * self.nk + t.sweep_tail + t.sweep_gap
+        drain = t.drain_long + t.drain_burst * words // self.machine.params.drain_burst
+        ports: dict[int, int] = {}
+        most = 0
+        for crew, turns in self.deal():
+            stream = CrewStream(self, crew)
+            stream.turns(turns)
+            ports[crew[0].port] = ports.get(crew[0].port, 0) + stream.port_cycles
+            for m, fills in enumerate(stream.fill_cycles):
+                tiles = [n for turn in turns for n in turn[m]]
+                sweeps = sum(int(term.count[n]) for term in self.terms for n in tiles)
+                most = max(most, sweep * sweeps + drain, fills + drain * len(tiles))
+        return max(most, *ports.values())
 
     def emits(self, instance: int) -> bool:
         """Whether the last sweep may hand out its sub-tiles: one that only loads cannot (datasheet 5.6)."""
@@ -88,9 +119,10 @@ class ContractionBand:
         down, across = self.out_layout.grid
         batch = f"{self.out_layout.batch} x " if self.out_layout.batch > 1 else ""
         shares = self.deal()
+        working = sum(1 for crew, turns in shares for m in range(len(crew)) if any(turn[m] for turn in turns))
         lines = [
             f"grid {batch}{down}x{across} of {4 * self.gm}x{4 * self.gn}, {len(self.out_at)} instances on "
-            f"{len(shares)} clusters",
+            f"{working} clusters",
             f"tile {self.gm}x{self.gn} sub-tiles, {self.nk} K blocks per fill: {self.why}",
         ]
         uses, fills = self.reuse()
@@ -101,21 +133,23 @@ class ContractionBand:
             lines.append(f"A {term.a_layout}, B {term.b_layout}: {chunks} chunks")
         for name, side, k in (("A", side_a, 0), ("B", side_b, 1)):
             lines.append(f"{name} in {side.count} buffers of {side.size} entries: {fills[k]} fills for {uses[k]} uses")
-        if any(self.emits(n) for n in range(len(self.out_at))):
+        if self.mode.accumulators == 2:
+            drain = "after the sweep, beside the next one"
+        elif any(self.emits(n) for n in range(len(self.out_at))):
             drain = "fused with the last K block, after the sweep for a cluster's last tile"
         else:
             drain = "after the sweep"
         where = f"L1 of {', '.join(u.name for u in self.nodes)}" if self.nodes else str(self.out_layout)
         lines.append(f"drain {drain} -> {where}")
-        return lines
+        return lines + crews.describe(self.mode, shares, self.saved)
 
     def reuse(self) -> tuple[tuple[int, int], tuple[int, int]]:
         """((A chunks used, B chunks used), (A chunks filled, B chunks filled)) over all clusters."""
         used = sum(int(t.count.sum()) for t in self.terms)
         filled = [0, 0]
-        for _, share in self.deal():
-            stream = ClusterStream(self)
-            stream.tiles(share)
+        for crew, turns in self.deal():
+            stream = CrewStream(self, crew)
+            stream.turns(turns)
             filled[0] += stream.filled[0]
             filled[1] += stream.filled[1]
         return (used, used), (filled[0], filled[1])
@@ -176,8 +210,8 @@ class ContractionBand:
     def programs(self, source: int) -> list[UnitProgram]:
         """The instruction stream of each cluster with work. source: number of this band's source line."""
         result: list[UnitProgram] = []
-        for unit, share in self.deal():
-            stream = ClusterStream(self)
-            stream.tiles(share)
-            result.append(stream.finish(unit, source))
+        for crew, turns in self.deal():
+            stream = CrewStream(self, crew)
+            stream.turns(turns)
+            result += stream.finish(source)
         return result

@@ -212,7 +212,7 @@ class TileStage:
             self.work.stage(
                 ContractionBand(
                     self.work.machine, out, spread, places, terms, self.gm, self.gn, tile.nk, why, line, nodes
-                )
+                ).fastest()
             )
             finished[id(tile)] = out
         if not single:

@@ -34,7 +34,8 @@ class Capacity:
     """What a program may use of a cluster (datasheet 1.3, 5.6, 10).
 
     banks_*: banks offered per side, 1 or 2; bank_entries_*: entries in each. The hardware may have a second
-    bank that is not offered (r2_bank_plan off); entries_* counts what the hardware holds.
+    bank that is not offered (r2_bank_plan off); entries_* counts what the hardware holds. accumulators: 2 with
+    r2_dual_acc, each of `tiles` sub-tiles.
     """
 
     banks_a: int
@@ -44,6 +45,7 @@ class Capacity:
     entries_a: int
     entries_b: int
     tiles: int
+    accumulators: int
 
 
 @lru_cache(maxsize=64)
@@ -56,9 +58,10 @@ def capacity(machine: Machine) -> Capacity:
             return 1, entries
         return (p.banks if machine.features.r2_bank_plan else 1), p.offset_span
 
+    accumulators = 2 if machine.features.r2_dual_acc else 1  # the flag decides; params.acc_count may repeat it
     banks_a, span_a = side(p.l1_a)
     banks_b, span_b = side(p.l1_b)
-    return Capacity(banks_a, banks_b, span_a, span_b, p.l1_a, p.l1_b, p.tiles)
+    return Capacity(banks_a, banks_b, span_a, span_b, p.l1_a, p.l1_b, p.tiles, accumulators)
 
 
 def version(machine: Machine) -> int:

@@ -3,6 +3,6 @@
 Times are modelled from the machine description's values (datasheet 8); see docs/clock.md.
 """
 
-from kohakutpu.sim.timing import KernelCycles, host_cycles, time_image
+from kohakutpu.sim.timing import host_cycles, time_image
 
-__all__ = ["KernelCycles", "host_cycles", "time_image"]
+__all__ = ["host_cycles", "time_image"]

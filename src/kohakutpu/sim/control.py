@@ -1,4 +1,4 @@
-"""The control plane of a mesh on the clock: the engine's command list, the dispatcher and its credits.
+"""The control plane of a mesh on the compiled clock: the engine's command list, the dispatcher and its credits.
 
 It decides when an instruction leaves for its unit and when a round is over. It must not know what instructions do.
 Source: datasheet 7.1, 7.2, 8.3.
@@ -6,136 +6,149 @@ Source: datasheet 7.1, 7.2, 8.3.
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Mapping, Sequence
+from typing import Any
 
-from kohakuaccel.machine import Mesh
-from kohakutpu.dispatch import Round
-from kohakutpu.isa import control as reg
-from kohakutpu.sim.parts import CONTROL, WAIT, Clock, Station, Work
+from kohakuaccel.jit import leaf, separate
+from kohakutpu.sim.fabric import push, send, span, text
+from kohakutpu.sim.state import (
+    A_CREDIT,
+    A_KICKED,
+    A_NEXT,
+    A_OVER,
+    A_PC,
+    A_POLL,
+    A_SENT,
+    A_STALLED,
+    A_TARGET,
+    A_TRACK,
+    A_WINDOW,
+    C_CREDIT,
+    C_IDLE,
+    C_KICK,
+    C_NODE,
+    C_WRITE,
+    CONTROL,
+    EV_ADVANCE,
+    EV_FLIT,
+    EV_OVER,
+    EV_STEP,
+    EV_WRITE,
+    ON_CREDITS,
+    T_CTL_POLL,
+    T_CTL_RETRY,
+    T_CTL_WRITE,
+    T_FLIT,
+    T_KICK,
+    WAIT,
+    X_DISPATCH,
+    X_NO_CREDIT,
+)
+from kohakutpu.sim.station import agent_node, arrive
+from kohakutpu.sim.tables import agent_of, command_of, counts_of, signature, window_of
 
-Program = tuple[Station, Sequence[Work]]
+
+@leaf
+def _satisfied(s: Any, mesh: int) -> bool:
+    row = agent_of(s, mesh)
+    pc = row[A_PC]
+    if command_of(s, pc)[0] == C_NODE:
+        return counts_of(s, mesh)[command_of(s, pc)[1]] == command_of(s, pc)[3]
+    return row[A_TARGET] < 0
 
 
-class Agent:
-    """Control engine and dispatcher of one mesh."""
-
-    def __init__(self, clock: Clock, mesh: Mesh, name: str) -> None:
-        self.clock, self.mesh = clock, mesh
-        self.name = name
-        self.track = clock.timeline.track(name)
-        self.over = -1
-        """The cycle of this round's DONE; -1 while it runs."""
-        self._count: dict[int, int] = {}
-        self._credit = 0
-        self._stalled = -1
-        self._sending: deque[Work] = deque()
-        self._target: Station | None = None
-        self._kicked = 0
-        self._first = False
-
-    def start(self, now: int, r: Round, programs: Sequence[Program]) -> None:
-        """GO: the engine executes the round's command list."""
-        self.over = -1
-        self._programs = iter(programs)
-        self._commands = r.commands.tolist()
-        known = self._count
-        self._wanted: Mapping[int, tuple[int, int]] = {
-            row: (node, known.get(node, 0) + expected)
-            for row, node, expected in zip(r.polls.tolist(), r.nodes.tolist(), r.expected.tolist(), strict=True)
-        }
-        self._pc = 0
-        self._poll = -1
-        self._step(now)
-
-    def waits_for(self) -> str:
-        """What a command list that does not end waits for."""
-        wanted = self._wanted.get(self._pc)
-        if wanted is None:
-            return f"{self.name}, command {self._pc}: the dispatcher, credit {self._credit}"
-        node, count = wanted
-        return f"{self.name}: signal {count} of node {node:#04x}, which has sent {self._count.get(node, 0)}"
-
-    def signal(self, now: int, node: int, credit: bool) -> None:
-        """A completion or acknowledgement of `node` arrives."""
-        self._count[node] = self._count.get(node, 0) + 1
-        if credit:
-            self._credit += 1
-            if self._stalled >= 0:
-                self.clock.span(self.track, self._stalled, now, WAIT, "no credit", "credits")
-                self._stalled = -1
-                self._flit(now)
-        self._retry(now)
-
-    # the engine
-
-    def _step(self, now: int) -> None:
-        op, address, data, _ = self._commands[self._pc]
-        t = self.clock.timing
-        if op == reg.WRITE:
-            self.clock.events.at(now + t.ctl_write, self._write, address & 0xFFFF_FFFF, data)
-        elif op == reg.POLL:
-            if self._satisfied():
-                self.clock.events.at(now + t.ctl_poll, self._advance)
-            else:
-                self._poll = now
+@separate(signature("void", 2))
+def step(s: Any, now: int, mesh: int) -> None:
+    """The engine looks at its command."""
+    row = agent_of(s, mesh)
+    kind = command_of(s, row[A_PC])[0]
+    if kind in (C_IDLE, C_NODE):
+        if _satisfied(s, mesh):
+            push(s, now + s[T_CTL_POLL], EV_ADVANCE, mesh, 0, 0)
         else:
-            self.clock.events.at(now + t.ctl_write, self._done)
+            row[A_POLL] = now
+    elif kind in (C_WRITE, C_CREDIT, C_KICK):
+        push(s, now + s[T_CTL_WRITE], EV_WRITE, mesh, 0, 0)
+    else:
+        push(s, now + s[T_CTL_WRITE], EV_OVER, mesh, 0, 0)
 
-    def _done(self, now: int) -> None:
-        self.over = now
-        self.clock.round_over()
 
-    def _satisfied(self) -> bool:
-        wanted = self._wanted.get(self._pc)
-        return self._target is None if wanted is None else self._count.get(wanted[0], 0) == wanted[1]
+@separate(signature("void", 4))
+def start(s: Any, now: int, mesh: int, command: int, window: int) -> None:
+    """GO: the engine executes a round's command list from `command` on."""
+    row = agent_of(s, mesh)
+    row[A_OVER] = row[A_POLL] = row[A_STALLED] = row[A_TARGET] = -1
+    row[A_PC], row[A_NEXT] = command, window
+    at = command
+    while command_of(s, at)[0] <= C_NODE:
+        if command_of(s, at)[0] == C_NODE:
+            command_of(s, at)[3] = counts_of(s, mesh)[command_of(s, at)[1]] + command_of(s, at)[2]
+        at += 1
+    step(s, now, mesh)
 
-    def _retry(self, now: int) -> None:
-        """What a failed POLL looks at has changed: it sees that at its next try."""
-        if self._poll >= 0 and self._satisfied():
-            wait = self.clock.timing.ctl_poll_retry
-            tries = max(1, -((self._poll - now) // wait))
-            at = self._poll + wait * tries
-            self._poll = -1
-            self.clock.events.at(max(now, at), self._step)
 
-    def _advance(self, now: int) -> None:
-        self._pc += 1
-        self._step(now)
+@leaf
+def advance(s: Any, now: int, mesh: int) -> None:
+    """The next command."""
+    agent_of(s, mesh)[A_PC] += 1
+    step(s, now, mesh)
 
-    def _write(self, now: int, address: int, data: int) -> None:
-        offset = address - reg.AGENT_BASE
-        if offset == reg.PROG_CRED:
-            self._credit = data
-        elif offset == reg.PROG_KICK:
-            self._target, works = next(self._programs)
-            self._sending.extend(works)
-            self._kicked, self._first = now, True
-            self.clock.events.at(now + self.clock.timing.kick_to_flit, self._flit)
-        self._advance(now)
 
-    # the dispatcher
+@separate(signature("void", 2))
+def write(s: Any, now: int, mesh: int) -> None:
+    """A WRITE takes effect."""
+    row = agent_of(s, mesh)
+    kind = command_of(s, row[A_PC])[0]
+    if kind == C_CREDIT:
+        row[A_CREDIT] = command_of(s, row[A_PC])[1]
+    elif kind == C_KICK:
+        row[A_WINDOW] = row[A_NEXT]
+        row[A_NEXT] += 1
+        row[A_TARGET] = window_of(s, row[A_WINDOW])[0]
+        row[A_SENT], row[A_KICKED] = 0, now
+        push(s, now + s[T_KICK], EV_FLIT, mesh, 0, 0)
+    advance(s, now, mesh)
 
-    def _flit(self, now: int) -> None:
-        if self._credit == 0:
-            self._stalled = now
-            return
-        # As many flits as there are credits go at known times; credits that return meanwhile serve those after them.
-        target, count = self._target, min(self._credit, len(self._sending))
-        assert target is not None
-        self._credit -= count
-        at, interval = now, self.clock.timing.flit_interval
-        for _ in range(count):
-            target.arrive(at + target.agent_way, self._sending.popleft(), self._first)
-            self._first = False
-            at += interval
-        if self._sending:
-            self.clock.events.at(at, self._flit)
-        else:
-            self.clock.events.at(at - interval, self._sent, target)
 
-    def _sent(self, now: int, target: Station) -> None:
-        """The last flit of a program has left."""
-        self.clock.span(self.track, self._kicked, now, CONTROL, f"dispatch to {target.unit.name}")
-        self._target = None
-        self._retry(now)
+@separate(signature("void", 2))
+def _retry(s: Any, now: int, mesh: int) -> None:
+    """What a failed POLL looks at has changed: it sees that at its next try."""
+    row = agent_of(s, mesh)
+    if row[A_POLL] >= 0 and _satisfied(s, mesh):
+        wait = s[T_CTL_RETRY]
+        tries = max(1, (now - row[A_POLL] + wait - 1) // wait)
+        at = max(now, row[A_POLL] + wait * tries)
+        row[A_POLL] = -1
+        push(s, at, EV_STEP, mesh, 0, 0)
+
+
+@separate(signature("void", 2))
+def flit(s: Any, now: int, mesh: int) -> None:
+    """The dispatcher sends its next flit, or stalls without credit."""
+    row = agent_of(s, mesh)
+    if row[A_CREDIT] == 0:
+        row[A_STALLED] = now
+        return
+    row[A_CREDIT] -= 1
+    u, first, count = window_of(s, row[A_WINDOW])[0], window_of(s, row[A_WINDOW])[1], window_of(s, row[A_WINDOW])[2]
+    arrive(s, send(s, now, agent_node(s, mesh), u, 1), u, first + row[A_SENT])
+    row[A_SENT] += 1
+    if row[A_SENT] < count:
+        push(s, now + s[T_FLIT], EV_FLIT, mesh, 0, 0)
+    else:
+        span(s, row[A_TRACK], row[A_KICKED], now, CONTROL, text(X_DISPATCH, u, 0, 0), -1, -1)
+        row[A_TARGET] = -1
+        _retry(s, now, mesh)
+
+
+@separate(signature("void", 4))
+def signalled(s: Any, now: int, mesh: int, node: int, credit: int) -> None:
+    """A completion or acknowledgement of `node` arrives."""
+    row = agent_of(s, mesh)
+    counts_of(s, mesh)[node] += 1
+    if credit:
+        row[A_CREDIT] += 1
+        if row[A_STALLED] >= 0:
+            span(s, row[A_TRACK], row[A_STALLED], now, WAIT, text(X_NO_CREDIT, 0, 0, 0), ON_CREDITS, -1)
+            row[A_STALLED] = -1
+            flit(s, now, mesh)
+    _retry(s, now, mesh)

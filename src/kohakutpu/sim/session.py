@@ -5,13 +5,14 @@ It decides which launches belong to the timeline and adds the host's data transf
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, TypeVar
 
 from kohakuaccel.image import Image
-from kohakuaccel.sim import Stage, Timeline, joined
+from kohakuaccel.sim import LaterDict, Stage, Timeline, joined
 from kohakutpu.sim.parts import KINDS, WORK
-from kohakutpu.sim.timing import assumed, signature, time_image
+from kohakutpu.sim.signature import signature
+from kohakutpu.sim.timing import assumed, time_image
 
 if TYPE_CHECKING:
     from kohakutpu.device import Device
@@ -38,8 +39,8 @@ def timed(device: Device, call: Callable[[], R], name: str) -> tuple[R, Timeline
         if found is None:
             found = time_image(device.machine, image, kernel_cycles=kernels, loader=device.loader)
             found.name = _unused(image.name or "image", names)
-            levels = {} if image.levels is None else image.levels()
-            found.texts.update({f"{found.name}/{level}": text for level, text in levels.items()})
+            if image.levels is not None:
+                found.texts = _printed(found.name, image.levels)
             known[key] = found
         launches.append(found)
         if before is not None:
@@ -66,6 +67,11 @@ def timed(device: Device, call: Callable[[], R], name: str) -> tuple[R, Timeline
             whole.host[purpose] = -(-(now - then) // machine.timing.host_bytes)
     whole.counters["launches"] = len(launches)
     return result, whole
+
+
+def _printed(name: str, levels: Callable[[], Mapping[str, str]]) -> LaterDict[str]:
+    """An image's levels under its launch's name."""
+    return LaterDict(lambda: {f"{name}/{level}": text for level, text in levels().items()})
 
 
 def _unused(name: str, names: set[str]) -> str:

@@ -1,37 +1,30 @@
-"""The simulated time of an image: its rounds played through engines, dispatchers, units and ports.
+"""The simulated time of an image: its rounds played through engines, dispatchers, units, links and ports.
 
-It decides how rounds follow each other and what is reported beside the device's own time (the host link). The cycles
-of vector kernels come from a functional run; where none is given, the image is rehearsed on memory full of zeros.
+It decides how a run of the compiled clock becomes a timeline, and what is reported beside the device's own time (the
+host link). The cycles of vector kernels come from a functional run; where none is given, the image is rehearsed on
+memory full of zeros.
 """
 
 from __future__ import annotations
 
-import hashlib
-from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
-from numpy.typing import NDArray
 
-from kohakuaccel.diagnostics import Hang
-from kohakuaccel.image import EncodedProgram, Image
-from kohakuaccel.machine import Machine, Unit
-from kohakuaccel.sim import Stage, Timeline
+from kohakuaccel.diagnostics import Hang, Refusal
+from kohakuaccel.image import Image
+from kohakuaccel.jit import first_call
+from kohakuaccel.machine import Machine
+from kohakuaccel.sim import Timeline
 from kohakutpu.dispatch import Loader, Round
-from kohakutpu.dispatch_acks import program_acks
-from kohakutpu.isa import cluster, vector
-from kohakutpu.sim.clusters import FIELDS, Cluster
-from kohakutpu.sim.control import Agent, Program
-from kohakutpu.sim.cores import Core
-from kohakutpu.sim.parts import KINDS, WORK, Clock, Port, Station, Work
+from kohakutpu.sim import state as st
+from kohakutpu.sim.parts import KINDS, WORK
+from kohakutpu.sim.topology import topology
 
 if TYPE_CHECKING:
     from kohakutpu.device import Device
+    from kohakutpu.sim.streams import KernelCycles, Streams
 
-KernelCycles = Mapping[str, Sequence[int]]
-"""Kernel cycles of each vector core's RUNs, in order, by unit name."""
-
-_COLUMNS = [cluster.CLUSTER.column(name) for name in FIELDS]
 _NODE_STATUS_BYTES, _CONTROL_BYTES, _GO_BYTES = 8 * 256, 16, 8
 
 
@@ -51,26 +44,39 @@ def time_image(
     """
     if kernel_cycles is None:
         kernel_cycles = rehearse(machine, image) if _runs(image) else {}
-    loader = loader or Loader(machine)
-    rounds = loader.rounds(image)
-    title = image.name if name is None else name
-    timeline = Timeline(title, machine.name, machine.params.clock_mhz, KINDS, WORK, assumed=assumed(machine))
-    player = _Player(machine, timeline, image, kernel_cycles)
-    at = 0
-    while at < len(rounds):
-        end = at + 1
-        while end < len(rounds) and rounds[end].group == rounds[at].group:
-            end += 1
-        player.play(rounds[at:end])
-        at = end
-    player.finish()
+    rounds = (loader or Loader(machine)).rounds(image)
+    timeline = Timeline(
+        image.name if name is None else name,
+        machine.name,
+        machine.params.clock_mhz,
+        KINDS,
+        WORK,
+        assumed=assumed(machine),
+    )
+    with first_call("the clock", "kohakutpu.sim.loop"):
+        from kohakutpu.sim.loop import play
+        from kohakutpu.sim.record import fill
+        from kohakutpu.sim.streams import streams
+
+        tables = streams(machine, image, rounds, kernel_cycles)
+        state = _state(machine, tables)
+        while True:
+            play(state.words)
+            if state.words[st.M_STATUS] != st.FULL:
+                break
+            state = state.grown("heap", "spans", "flows")
+    if state.words[st.M_STATUS] != st.DONE:
+        raise _problem(machine, tables, state)
+    fill(timeline, machine, image, tables, state)
+    for r in rounds:
+        _host(timeline, machine, r)
     return timeline
 
 
 def assumed(machine: Machine) -> tuple[str, ...]:
     """The timing values behind a timeline that no measurement gave (tag A)."""
     timing = machine.timing
-    used = ("L", "host_bytes", "host_transaction", "link_latency")
+    used = ("L", "host_bytes", "host_transaction", "link_latency", "upload_in", "upload_out")
     return tuple(f"{name} = {timing[name]}" for name in used if timing.tag(name) == "A")
 
 
@@ -78,144 +84,99 @@ def _runs(image: Image) -> bool:
     return any(p.unit.kind == "VC" for stage in image.stages for p in stage)
 
 
-class _Player:
-    """Plays rounds one group after another on one clock."""
+def _state(machine: Machine, streams: Streams) -> st.State:
+    """The machine idle, before the first round."""
+    known = topology(machine)
+    units, ports, links = len(known.unit), len(known.port), len(known.link)
+    work = streams.work
+    # Sub-tiles of one emission: of a GEMM that emits, or of a DRAIN.
+    tiles = np.maximum(work[:, st.W_GM], 1) * np.maximum(work[:, st.W_GN], 1)
+    most = int(np.maximum(tiles * (work[:, st.W_EMIT] != 0), work[:, st.W_N] * (work[:, st.W_GM] >= 0)).max(initial=1))
+    size = 4 * len(work)
 
-    def __init__(self, machine: Machine, timeline: Timeline, image: Image, kernels: KernelCycles) -> None:
-        self.machine, self.timeline, self.image = machine, timeline, image
-        self.clock = clock = Clock(machine, timeline)
-        several = len(machine.meshes) > 1
-        self._agents = [
-            Agent(clock, mesh, f"dispatcher of mesh {mesh.index}" if several else "dispatcher")
-            for mesh in machine.meshes
-        ]
-        self._ports = {
-            (p.mesh, p.index): Port(clock, f"port {p.index}" + (f" of mesh {p.mesh}" if several else ""))
-            for p in machine.ports
-        }
-        self._stations: dict[str, Station] = {}
-        for unit in machine.units:
-            port = self._ports[unit.mesh, unit.port]
-            if unit.kind == "MG":
-                self._stations[unit.name] = Cluster(clock, unit, port)
-            else:
-                self._stations[unit.name] = Core(clock, unit, port, iter(kernels.get(unit.name, ())))
-        clock.signal = self._signal
-        clock.round_over = self._round_over
-        self._active: list[Agent] = []
-        self._now = 0
-        self._stage = -1
-        self._streams: list[list[Work]] = []
-        self._flits = 0
-        self.timeline.counters.update(rounds=0, flits=0)
+    def zeros(*shape: int) -> st.Ints:
+        return np.zeros(shape, np.int64)
 
-    def _signal(self, unit: Unit, at: int, credit: bool) -> None:
-        self.clock.events.at(at, self._agents[unit.mesh].signal, unit.y << 4 | unit.x, credit)
-
-    def play(self, rounds: Sequence[Round]) -> None:
-        """Rounds that start together, one per mesh."""
-        number = rounds[0].stage
-        if number != self._stage:
-            self._stage = number
-            self._streams = [_works(self.machine, p) for p in self.image.stages[number]]
-            self.timeline.stages.append(Stage(f"stage {number}", self._now, self._now, 0))
-        stage = self.image.stages[number]
-        for r in rounds:
-            programs: list[Program] = []
-            for w in r.windows:
-                works = self._streams[w.program][w.start : w.start + w.count]
-                works[-1] = works[-1]._replace(last=True)
-                programs.append((self._stations[stage[w.program].unit.name], works))
-            self._agents[r.mesh].over = -1
-            self.clock.events.at(self._now, self._agents[r.mesh].start, r, programs)
-            self._host(r)
-        self._active = active = [self._agents[r.mesh] for r in rounds]
-        self.clock.events.run()
-        waits = [agent.waits_for() for agent in active if agent.over < 0]
-        if waits:
-            raise Hang(waits, hint="the timed run waits for what never comes; does the functional run end?")
-        # What still goes on (a sweep whose GEMM has retired, a write at a port) overlaps the next round.
-        self._now = max(self._now, *(agent.over for agent in active))
-        last = self.timeline.stages[-1]
-        self.timeline.stages[-1] = Stage(last.name, last.start, self._now, last.rounds + 1)
-        self.timeline.counters["rounds"] += 1
-        self.timeline.counters["flits"] += sum(len(r.staging) for r in rounds)
-
-    def _round_over(self) -> None:
-        self.clock.events.stop = all(agent.over >= 0 for agent in self._active)
-
-    def _host(self, r: Round) -> None:
-        """The bus transactions around a round: staging and commands, GO, status and signal counts."""
-        host = self.timeline.host
-        for purpose, sizes in (
-            ("staging", (r.staging.nbytes, r.commands.nbytes)),
-            ("go and status", (_GO_BYTES, _CONTROL_BYTES, _NODE_STATUS_BYTES)),
-        ):
-            host[purpose] = host.get(purpose, 0) + sum(host_cycles(self.machine, n) for n in sizes if n)
-
-    def finish(self) -> None:
-        """Close the timeline."""
-        self.clock.events.run()
-        t = self.timeline
-        t.cycles = self._now
-        for port in self._ports.values():
-            port.flush()
-        word = 32
-        t.counters["bytes read"] = word * sum(p.words_read for p in self._ports.values())
-        t.counters["bytes written"] = word * sum(p.words_written for p in self._ports.values())
-        end = t.cycles
-        t.spans[:] = [s if s.end <= end else s._replace(end=end) for s in t.spans if s.start < end]
-        t.counters["events"] = self.clock.events.count
+    tables = {
+        "heap": zeros(1024 + units * 8, 3),
+        "spans": zeros(4096 + size, 7),
+        "flows": zeros(512 + len(work), 5),
+        "groups": streams.groups,
+        "rounds": streams.rounds,
+        "commands": streams.commands,
+        "windows": streams.windows,
+        "work": work,
+        "agent": known.agent,
+        "counts": zeros(len(known.agent), 256),
+        "unit": known.unit,
+        "port": known.port,
+        "reads": zeros(ports, units + 1, 3),
+        "writes": zeros(ports, units + 1, 3),
+        "link": known.link,
+        "ring": zeros(links, machine.params.router_fifo),
+        "path_at": known.path_at,
+        "path": known.path,
+        "emit": zeros(units, st.SLOTS, st.E_COLUMNS),
+        "sub": zeros(units, st.SLOTS, 2, most),
+        "ready": zeros(units, 256),
+        "fills": zeros(units, st.FILLS, 4),
+    }
+    head = {
+        st.M_GROUP: -1,
+        st.N_UNITS: units,
+        st.N_PORTS: ports,
+        st.N_LINKS: links,
+        st.N_ENDS: len(known.path_at),
+        st.N_DEPTH: machine.params.router_fifo,
+        st.N_TILES: most,
+        st.N_GROUPS: len(streams.groups),
+        st.N_HEAP: len(tables["heap"]),
+        st.N_SPANS: len(tables["spans"]),
+        st.N_FLOWS: len(tables["flows"]),
+    }
+    return st.State(tables, head, known.time)
 
 
-def host_cycles(machine: Machine, nbytes: int) -> int:
-    """One bus transaction of `nbytes` (datasheet 8.1), in cycles of the device."""
+def _problem(machine: Machine, tables: Streams, state: st.State) -> Refusal | Hang:
+    """Why the clock stopped."""
+    status, where = int(state.words[st.M_STATUS]), machine.units[int(state.words[st.M_WHERE])].name
+    if status == st.NO_EMISSION:
+        return Refusal("a fused DRAIN follows an emitting GEMM", where=where)
+    if status == st.MANY_EMISSIONS:
+        return Refusal(
+            "what emitting GEMMs hand out is drained before more of them start", where=where, limit=st.SLOTS - 1
+        )
+    waits: list[str] = []
+    group = int(state.words[st.M_GROUP])
+    first, number, _ = tables.groups[group].tolist()
+    for mesh, _, _ in tables.rounds[first : first + number].tolist():
+        agent = state.tables["agent"][mesh].tolist()
+        if agent[st.A_OVER] >= 0:
+            continue
+        name = topology(machine).tracks[agent[st.A_TRACK]].name
+        kind, node, _, wanted = state.tables["commands"][agent[st.A_PC]].tolist()
+        if kind == st.C_NODE:
+            sent = int(state.tables["counts"][mesh, node])
+            waits.append(f"{name}: signal {wanted} of node {node:#04x}, which has sent {sent}")
+        else:
+            waits.append(f"{name}, command {agent[st.A_PC]}: the dispatcher, credit {agent[st.A_CREDIT]}")
+    return Hang(waits, hint="the timed run waits for what never comes; does the functional run end?")
+
+
+def _host(timeline: Timeline, machine: Machine, r: Round) -> None:
+    """The bus transactions around a round: staging and commands, GO, status and signal counts."""
+    host = timeline.host
+    for purpose, sizes in (
+        ("staging", (r.staging.nbytes, r.commands.nbytes)),
+        ("go and status", (_GO_BYTES, _CONTROL_BYTES, _NODE_STATUS_BYTES)),
+    ):
+        host[purpose] = host.get(purpose, 0) + sum(host_cycles(machine, n) for n in sizes if n)
+
+
+def host_cycles(machine: Machine, nbytes: int, transactions: int = 1) -> int:
+    """Bus transactions of `nbytes` in all (datasheet 8.1), in cycles of the device."""
     t = machine.timing
-    return t.host_transaction + -(-nbytes // t.host_bytes)
-
-
-def _works(machine: Machine, program: EncodedProgram) -> list[Work]:
-    """A stream decoded, with the acknowledgements of each instruction."""
-    if program.unit.kind == "MG":
-        rows = cluster.CLUSTER.decode_table(program.payloads)[:, _COLUMNS]
-    else:
-        rows = vector.decode_envelopes(program.payloads)
-    acks = program_acks(machine, program)
-    if not acks:
-        return [Work(row, False, ()) for row in rows.tolist()]
-    return [
-        Work(row, False, tuple((unit, int(each[i])) for unit, each in acks.items() if each[i]))
-        for i, row in enumerate(rows.tolist())
-    ]
-
-
-def signature(image: Image, kernel_cycles: KernelCycles) -> bytes:
-    """Equal for images of one machine that take the same time: everything but the addresses in memory."""
-    found = hashlib.blake2b(repr(sorted((k, tuple(v)) for k, v in kernel_cycles.items())).encode(), digest_size=16)
-    for number, stage in enumerate(image.stages):
-        for program in stage:
-            found.update(f"{number} {program.unit.name} {len(program)}".encode())
-            found.update(program.passes.tobytes())
-            if program.unit.kind == "MG":
-                found.update((program.payloads & _NO_ADDRESS).tobytes())
-            else:
-                rows = vector.decode_envelopes(program.payloads)
-                rows[(rows[:, 0] == vector.ENV_DESC) & (rows[:, 2] == 0), 3] = 0
-                found.update(rows.tobytes())
-            for receiver, count in program.acks:
-                found.update(receiver.name.encode())
-                found.update(repr(count).encode() if isinstance(count, int) else count.tobytes())
-    return found.digest()
-
-
-def _no_address() -> NDArray[np.uint64]:
-    """uint64[4]: every bit of a cluster payload outside the address."""
-    address = cluster.CLUSTER["addr"]
-    word = (1 << 256) - 1 ^ address.put((1 << address.width) - 1)
-    return np.frombuffer(word.to_bytes(32, "little"), np.uint64)
-
-
-_NO_ADDRESS = _no_address()
+    return transactions * t.host_transaction + -(-nbytes // t.host_bytes)
 
 
 def rehearse(machine: Machine, image: Image) -> KernelCycles:

@@ -12,8 +12,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kohakuaccel.machine import Machine
+from kohakutpu.isa import flit
 from kohakutpu.isa.cluster import CLUSTER
-from kohakutpu.machines import version
+from kohakutpu.isa.cluster_tdesc import extraction
+from kohakutpu.machines import capacity, version
 from kohakutpu.units.state import NOTE_WORDS
 
 # Columns of Control.run, one row per mesh: dispatcher, raw flits, control engine.
@@ -47,7 +49,8 @@ U_GOT = 13
 U_FLAGS = 14
 U_ACK = 15  # y<<4|x
 U_PENDING = 16  # fault code of a bad inbound burst, for the next retirement
-U_COLUMNS = 17
+U_TAKES = 17  # bit b: the unit takes CU_DATA into buffer b
+U_COLUMNS = 18
 
 # Columns of Control.meta, one row per FIFO entry.
 Q_TXN = 0
@@ -109,6 +112,15 @@ class Control(NamedTuple):
     note: NDArray[np.int64]  # [NOTE_WORDS] of the last step
     log: NDArray[np.int64]  # word 0: end of the log, 0 = off; then unit row << LOG_SHIFT | kernel cycles of its RUNs
     layout: NDArray[np.int64]  # Format.extraction() of a cluster payload
+    special: NDArray[np.int64]  # that of a TDESC
+
+
+def buffers_of(machine: Machine, kind: str) -> tuple[int, ...]:
+    """Buffer ids that a kind of unit takes CU_DATA into (datasheet 4.2, 10)."""
+    if kind == "VC":
+        return (flit.BUF_VC_L1, flit.BUF_FP22) if machine.features.r2_acc_to_vc else (flit.BUF_VC_L1,)
+    tiles = (flit.BUF_MG_TILE, flit.BUF_MG_TILE_1)[: capacity(machine).accumulators]
+    return (flit.BUF_MG_A, flit.BUF_MG_B, *tiles)
 
 
 def make_control(machine: Machine, engine_words: int, agent_words: int) -> Control:
@@ -124,6 +136,7 @@ def make_control(machine: Machine, engine_words: int, agent_words: int) -> Contr
     for row, u in enumerate(machine.units):
         at = u.y << 4 | u.x
         unit[row, :4] = KINDS.index(u.kind), u.index, u.mesh, at
+        unit[row, U_TAKES] = sum(1 << buffer for buffer in buffers_of(machine, u.kind))
         node[u.mesh, at] = row
     p, flags, revision = machine.params, machine.features, version(machine)
     # Option flags travel in CU_CAPS[19:0] with version 5 (datasheet 10).
@@ -155,4 +168,5 @@ def make_control(machine: Machine, engine_words: int, agent_words: int) -> Contr
         note=np.zeros(NOTE_WORDS, np.int64),
         log=np.zeros(1 + meshes * p.stage_flits, np.int64),
         layout=CLUSTER.extraction(),
+        special=extraction(),
     )

@@ -1,6 +1,7 @@
 """The matmul cluster: one decoded instruction at a time, and CU_DATA arriving from other units.
 
-Decides the order of checks and effects of FILL and GEMM (datasheet 5) and of the receive buffers (4.2).
+Decides the order of checks and effects of GEMM (datasheet 5) and of the receive buffers (4.2); FILL and DRAIN have
+modules of their own.
 It must not know queues, signals or flits; a burst for another node is left in the outbox. Conditions an
 encoder refuses are checked again, because a unit may be handed any bits.
 """
@@ -13,33 +14,26 @@ import numpy as np
 from numba import int64, uint64
 
 from kohakuaccel.jit import kernel, separate
-from kohakutpu.isa.cluster import DRAIN, FAULT_CUDATA, FAULT_NONFINITE, FAULT_OPCODE, FILL, GEMM
-from kohakutpu.units.cluster_cost import charge_fill, charge_sweep
+from kohakutpu.isa.cluster import DRAIN, FAULT_CUDATA, FAULT_OPCODE, FILL, GEMM, TDESC
+from kohakutpu.units.cluster_cost import charge_sweep
 from kohakutpu.units.cluster_drain import drain
 from kohakutpu.units.cluster_fields import (
     ANCHOR,
     BUF_L1_A,
     BUF_L1_B,
     BUF_TILE,
+    BUF_TILE_1,
     C_ABANK,
     C_ACC,
-    C_ADDR,
     C_ANCHOR,
     C_AOFF,
     C_BBANK,
     C_BOFF,
-    C_DESC,
     C_EMIT,
-    C_EOFF,
-    C_FBANK,
     C_GM,
     C_GN,
-    C_N,
     C_NK,
-    C_NPEER,
     C_OP,
-    C_PREQ,
-    C_SEL,
     C_TSEL,
     CLUSTERS,
     INTS,
@@ -48,20 +42,22 @@ from kohakutpu.units.cluster_fields import (
     OUTBOX,
     outside,
     stalled,
+    tile_of,
 )
+from kohakutpu.units.cluster_fill import fill, read_by_sweep, span, tdesc
 from kohakutpu.units.cluster_state import (
-    BANK_ENTRIES,
+    ACCUMULATORS,
+    DESCRIPTOR_FILL,
     L1_A,
     LIVE,
     LIVE_A,
     LIVE_A_COUNT,
     LIVE_B,
     LIVE_B_COUNT,
-    MESH,
-    NONFINITE,
+    LIVE_TILE,
     OPEN_COUNT,
     OPEN_GM,
-    OPEN_GN,
+    OPEN_STRIDE,
     OUTSTANDING,
     PENDING,
     PENDING_HEAD,
@@ -74,10 +70,8 @@ from kohakutpu.units.cluster_state import (
 )
 from kohakutpu.units.cluster_state import RETIRED as RETIRED_COUNT
 from kohakutpu.units.cluster_sweep import add_peer, emit, sweep
-from kohakutpu.units.memory import POLICY_RAISE, access, fail, quantise_entries, unpack_entries
+from kohakutpu.units.memory import fail, unpack_entries
 from kohakutpu.units.state import (
-    E_FIELD,
-    E_L1_RANGE,
     E_L1_UNWRITTEN,
     E_LIVE_SWEEP,
     E_TILE_RANGE,
@@ -97,82 +91,12 @@ __all__ = ["Clusters", "cluster_receive", "cluster_step", "make_clusters", "rese
 
 
 @kernel
-def _span(capacity: int, row: NDArray[np.int64], bank: int, offset: int, count: int, note: NDArray[np.int64]) -> int:
-    """First L1 entry of a run inside one bank of a side, or -1 with the error in `note`.
-
-    bank and offset are columns of `row`. A side of at most 256 entries has no second bank (5.6).
-    """
-    if row[bank] and capacity <= BANK_ENTRIES:
-        fail(note, E_FIELD, bank, row[bank], 0)
-        return -1
-    limit = min(BANK_ENTRIES, capacity - BANK_ENTRIES * row[bank])
-    if row[offset] + count > limit:
-        fail(note, E_L1_RANGE, row[offset], count, limit)
-        return -1
-    return BANK_ENTRIES * row[bank] + row[offset]
-
-
-@kernel(inline="always")
-def _read_by_sweep(reg: NDArray[np.int64], side: int, first: int, count: int) -> bool:
-    """Does the live sweep of this cluster read any of these entries?"""
-    if reg[LIVE] == 0:
-        return False
-    begin = reg[LIVE_A] if side == 0 else reg[LIVE_B]
-    length = reg[LIVE_A_COUNT] if side == 0 else reg[LIVE_B_COUNT]
-    return first < begin + length and begin < first + count
-
-
-@kernel
 def _all_valid(valid: NDArray[np.uint8], side: int, first: int, count: int, note: NDArray[np.int64]) -> bool:
     for e in range(first, first + count):
         if valid[e] == 0:
             fail(note, E_L1_UNWRITTEN, side, e, 0)
             return False
     return True
-
-
-@separate(int64(CLUSTERS, MEMORY, INTS, int64, INTS, int64, INTS))
-def _fill(
-    cl: Clusters,
-    mem: Memory,
-    reg: NDArray[np.int64],
-    u: int,
-    row: NDArray[np.int64],
-    policy: int,
-    note: NDArray[np.int64],
-) -> int:
-    n, side, preq = row[C_N], row[C_SEL], row[C_PREQ]
-    if (
-        outside(row, C_N, 1, 255, note)
-        or outside(row, C_ANCHOR, ANCHOR, ANCHOR, note)
-        or outside(row, C_NPEER, 0, 0, note)
-        or outside(row, C_DESC, 0, 0, note)
-    ):
-        return RAISED
-    first = _span(cl.config[L1_A + side], row, C_FBANK, C_EOFF, n, note)
-    if first < 0:
-        return RAISED
-    if _read_by_sweep(reg, side, first, n):
-        return fail(note, E_LIVE_SWEEP, side, first, n)
-    size = 128 if preq else 256
-    start = access(mem, reg[MESH], row[C_ADDR], size, size * n, 0, note)
-    if start < 0:
-        return RAISED
-    found = 0
-    if preq:
-        unpack_entries(mem.wide, start // 8, n, side, cl.q64[u, side], cl.scale[u, side], first)
-    else:
-        half = mem.half[start // 2 : start // 2 + 128 * n].reshape(4 * n, 32)
-        found = quantise_entries(half, side, cl.rows, cl.row_scale, cl.q8[u, side], cl.scale[u, side], first)
-        reg[NONFINITE] += found
-    valid = cl.valid[u, side]
-    for e in range(first, first + n):
-        valid[e] = 1
-    charge_fill(reg, cl.config, n, preq)
-    if found and policy == POLICY_RAISE:
-        note[1], note[2] = FAULT_NONFINITE, found
-        return FAULTED
-    return RETIRED
 
 
 @kernel(inline="always")
@@ -184,7 +108,7 @@ def _hand_out(cl: Clusters, reg: NDArray[np.int64], u: int, subtiles: int, row: 
         for i in range(held):
             queue[i] = queue[first + i]
         reg[QUEUE_FIRST] = 0
-    reg[SATURATED] += emit(cl.tile[u], subtiles, queue, held)
+    reg[SATURATED] += emit(tile_of(cl, u, row[C_TSEL]), subtiles, queue, held)
     reg[OUTSTANDING] += subtiles
     record = cl.pending[u, (reg[PENDING_HEAD] + reg[PENDING]) % cl.pending.shape[1]]
     record[0] = subtiles
@@ -201,27 +125,28 @@ def _gemm(cl: Clusters, reg: NDArray[np.int64], u: int, row: NDArray[np.int64], 
         or outside(row, C_GN, 1, 255, note)
         or outside(row, C_NK, 1, 255, note)
         or outside(row, C_ANCHOR, ANCHOR, ANCHOR, note)
-        or outside(row, C_TSEL, 0, 0, note)
+        or outside(row, C_TSEL, 0, cl.config[ACCUMULATORS] - 1, note)
     ):
         return RAISED
+    opened = OPEN_GM + OPEN_STRIDE * row[C_TSEL]
     subtiles = gm * gn
     if subtiles > cl.config[TILES]:
         return fail(note, E_TILE_RANGE, subtiles, cl.config[TILES], 0)
-    first_a = _span(cl.config[L1_A], row, C_ABANK, C_AOFF, gm * nk, note)
+    first_a = span(cl.config[L1_A], row, C_ABANK, C_AOFF, gm * nk, note)
     if first_a < 0:
         return RAISED
-    first_b = _span(cl.config[L1_A + 1], row, C_BBANK, C_BOFF, gn * nk, note)
+    first_b = span(cl.config[L1_A + 1], row, C_BBANK, C_BOFF, gn * nk, note)
     if first_b < 0:
         return RAISED
-    if acc and (reg[OPEN_GM] != gm or reg[OPEN_GN] != gn):
-        return fail(note, E_TILE_UNOPENED, 0, reg[OPEN_GM], reg[OPEN_GN])
+    if acc and (reg[opened] != gm or reg[opened + 1] != gn):
+        return fail(note, E_TILE_UNOPENED, 0, reg[opened], reg[opened + 1])
     if stalled(reg, cl.config, note):
         return WAITING
     if not (
         _all_valid(cl.valid[u, 0], 0, first_a, gm * nk, note) and _all_valid(cl.valid[u, 1], 1, first_b, gn * nk, note)
     ):
         return RAISED
-    tile = cl.tile[u]
+    tile = tile_of(cl, u, row[C_TSEL])
     if acc == 0:
         for i in range(16 * subtiles):
             tile[i] = np.float32(0)  # 0 + p is p: LOAD and ADD are one path
@@ -238,13 +163,14 @@ def _gemm(cl: Clusters, reg: NDArray[np.int64], u: int, row: NDArray[np.int64], 
         first_a,
         first_b,
     )
-    reg[OPEN_GM], reg[OPEN_GN] = gm, gn
-    reg[OPEN_COUNT] = max(reg[OPEN_COUNT], subtiles)
+    reg[opened], reg[opened + 1] = gm, gn
+    reg[opened + 2] = max(reg[opened + 2], subtiles)
     reg[LIVE], reg[LIVE_A], reg[LIVE_A_COUNT] = 1, first_a, gm * nk
-    reg[LIVE_B], reg[LIVE_B_COUNT] = first_b, gn * nk
-    charge_sweep(reg, cl.config, gm, gn, nk)
+    reg[LIVE_B], reg[LIVE_B_COUNT], reg[LIVE_TILE] = first_b, gn * nk, row[C_TSEL]
     # With acc = 0 and nk = 1 the only command is LOAD; it wins over the emission and nothing leaves.
-    if row[C_EMIT] and (acc or nk > 1):
+    emits = row[C_EMIT] != 0 and (acc != 0 or nk > 1)
+    charge_sweep(reg, cl.config, gm, gn, nk, row[C_TSEL], emits)
+    if emits:
         _hand_out(cl, reg, u, subtiles, row)
     return RETIRED
 
@@ -263,15 +189,18 @@ def cluster_step(
 
     row: int64[fields of CLUSTER]; policy: 0 faults on a non-finite operand, 1 counts it. RETIRED: note[1] =
     instructions retired so far mod 65536, this one included. FAULTED: 0x10 (note[2] = elements; the FILL is done
-    as policy 1 would) or 0x12. WAITING and RAISED change nothing. Bursts for other nodes are appended to `out`.
+    as policy 1 would) or 0x12. RAISED changes nothing, WAITING notes at most that a shared FILL was reached;
+    note[NOTE_OTHERS] says that waiting clusters may go on. Bursts for other nodes are appended to `out`.
     """
     op, reg = row[C_OP], cl.reg[u]
     if op == FILL:
-        status = _fill(cl, mem, reg, u, row, policy, note)
+        status = fill(cl, mem, reg, u, row, policy, note)
     elif op == GEMM:
         status = _gemm(cl, reg, u, row, note)
     elif op == DRAIN:
         status = drain(cl, mem, out, reg, u, row, note)
+    elif op == TDESC and cl.config[DESCRIPTOR_FILL]:
+        status = tdesc(cl, reg, u, row, note)
     else:
         note[1], note[2] = FAULT_OPCODE, op
         status = FAULTED
@@ -287,26 +216,27 @@ def cluster_step(
 def cluster_receive(cl: Clusters, u: int, buf: int, offset: int, data: NDArray[np.uint64], n: int) -> int:
     """Accept a CU_DATA burst of `n` granules data[:n] (4.2): 0 when it was taken.
 
-    Buffers 0 and 1: words of packed entries (2.3), an entry is committed by its word 3. Buffer 2: FP22
-    sub-tiles added to the tile. FAULT_CUDATA (0x11): the whole burst is dropped, to be reported at the next
-    retirement (no such buffer, out of range, half a sub-tile, an entry completed while earlier words of it
-    never came). Otherwise an error code of state.py: E_LIVE_SWEEP, E_TILE_UNOPENED.
+    Buffers 0 and 1: words of packed entries (2.3), an entry is committed by its word 3. Buffer 2 (5 with a second
+    accumulator): FP22 sub-tiles added to the tile. FAULT_CUDATA (0x11): the whole burst is dropped, to be reported
+    at the next retirement (no such buffer, out of range, half a sub-tile, an entry completed while earlier words of
+    it never came). Otherwise an error code of state.py: E_LIVE_SWEEP, E_TILE_UNOPENED.
     """
     reg = cl.reg[u]
-    if buf == BUF_TILE:
+    if buf == BUF_TILE or (buf == BUF_TILE_1 and cl.config[ACCUMULATORS] == 2):
+        accumulator = int(buf == BUF_TILE_1)
         if offset % 2 or n % 2 or offset < 0 or offset + n > 2 * cl.config[TILES]:
             return FAULT_CUDATA
-        if offset + n > 2 * reg[OPEN_COUNT]:
+        if offset + n > 2 * reg[OPEN_COUNT + OPEN_STRIDE * accumulator]:
             return E_TILE_UNOPENED
         for i in range(0, n, 2):
-            add_peer(cl.tile[u], (offset + i) // 2, data, i)
+            add_peer(tile_of(cl, u, accumulator), (offset + i) // 2, data, i)
         return 0
     if buf != BUF_L1_A and buf != BUF_L1_B:
         return FAULT_CUDATA
     if offset < 0 or n < 1 or offset + n > 4 * cl.config[L1_A + buf]:
         return FAULT_CUDATA
     first, last = offset // 4, (offset + n - 1) // 4
-    if _read_by_sweep(reg, buf, first, last - first + 1):
+    if read_by_sweep(reg, buf, first, last - first + 1):
         return E_LIVE_SWEEP
     valid, words = cl.valid[u, buf], cl.parts[u, buf]
     before = np.uint64((1 << (offset % 4)) - 1)  # words of the first entry that earlier bursts brought

@@ -14,6 +14,7 @@ from kohakutpu.units.cluster_state import (
     FILL_WAIT,
     FIRST_EMIT,
     HOPS,
+    IDLE,
     NOW,
     SWEEP_ISSUE,
     SWEEP_NEXT,
@@ -65,14 +66,15 @@ def sweep_busy(timing: NDArray[np.int64], gm: int, gn: int, nk: int) -> int:
 
 
 @kernel(inline="always")
-def fill_cycles(timing: NDArray[np.int64], hops: int, n: int, preq: int) -> int:
-    """A FILL of n entries through an idle port `hops` routers away (8.1)."""
+def fill_cycles(timing: NDArray[np.int64], hops: int, n: int, preq: int, peers: int) -> int:
+    """A FILL of n entries through an idle port `hops` routers away, shared with `peers` others (8.1)."""
+    out = 4 * (1 + peers)
     if preq:
-        period = max(timing[T_ENTRY_PREQ] + timing[T_L], 4)
+        period = max(timing[T_ENTRY_PREQ] + timing[T_L], out)
     elif timing[T_SERIAL]:
         period = timing[T_SERIAL]
     else:
-        period = max(timing[T_ENTRY_FP16] + timing[T_L] + timing[T_ENTRY_FP16_EXTRA], 4)
+        period = max(timing[T_ENTRY_FP16] + timing[T_L] + timing[T_ENTRY_FP16_EXTRA], out)
     way = timing[T_ROUTER] * hops + timing[T_ENDPOINT]
     extra = 0 if preq else timing[T_FILL_FP16]
     return 2 * way + timing[T_FILL_BASE] + extra + n * period
@@ -99,16 +101,19 @@ def fused_cycles(timing: NDArray[np.int64], words: int) -> int:
 
 
 @kernel(inline="always")
-def charge_fill(reg: NDArray[np.int64], timing: NDArray[np.int64], n: int, preq: int) -> None:
-    """Advance one cluster's unit-local time and counters by a FILL."""
-    cycles = fill_cycles(timing, reg[HOPS], n, preq)
+def charge_fill(reg: NDArray[np.int64], timing: NDArray[np.int64], n: int, preq: int, peers: int) -> None:
+    """Advance one cluster's unit-local time and counters by a FILL. A wait for the members of a shared one has no place
+    in a time that is one unit's own."""
+    cycles = fill_cycles(timing, reg[HOPS], n, preq, peers)
     reg[NOW] += cycles
     reg[FILL_WAIT] += cycles
     reg[BUSY] = max(reg[BUSY], reg[NOW])
 
 
 @kernel(inline="always")
-def charge_sweep(reg: NDArray[np.int64], timing: NDArray[np.int64], gm: int, gn: int, nk: int) -> None:
+def charge_sweep(
+    reg: NDArray[np.int64], timing: NDArray[np.int64], gm: int, gn: int, nk: int, accumulator: int, emits: bool
+) -> None:
     """A sweep starts: it runs on its own, the next instruction is accepted at once."""
     issue = sweep_issue(timing, gm, gn, nk)
     start = max(reg[NOW], reg[SWEEP_NEXT])
@@ -117,17 +122,18 @@ def charge_sweep(reg: NDArray[np.int64], timing: NDArray[np.int64], gm: int, gn:
     reg[SWEEP_START] = start
     reg[SWEEP_ISSUE] = issue
     reg[SWEEP_NEXT] = start + issue + gap
-    reg[FIRST_EMIT] = start + gm * gn * (nk - 1) * (1 + pace_of(timing, gm * gn, nk)) + timing[T_EMIT]
+    reg[IDLE + accumulator] = start + issue + timing[T_ACC_IDLE]
+    if emits:
+        reg[FIRST_EMIT] = start + gm * gn * (nk - 1) * (1 + pace_of(timing, gm * gn, nk)) + timing[T_EMIT]
     reg[COMPUTE] += issue
     reg[BUSY] = max(reg[BUSY], start + issue + timing[T_SWEEP_TAIL])
 
 
 @kernel(inline="always")
-def charge_drain(reg: NDArray[np.int64], timing: NDArray[np.int64], words: int, fused: int) -> None:
-    """A DRAIN: a fused one overlaps its sweep, the other waits until the accumulator is idle."""
+def charge_drain(reg: NDArray[np.int64], timing: NDArray[np.int64], words: int, fused: int, accumulator: int) -> None:
+    """A DRAIN: a fused one overlaps its sweep, the other waits until its accumulator is idle."""
     if fused:
         reg[NOW] = max(reg[NOW], reg[FIRST_EMIT] + fused_cycles(timing, words))
     else:
-        idle = reg[SWEEP_START] + reg[SWEEP_ISSUE] + timing[T_ACC_IDLE]
-        reg[NOW] = max(reg[NOW], idle) + drain_cycles(timing, words)
+        reg[NOW] = max(reg[NOW], reg[IDLE + accumulator]) + drain_cycles(timing, words)
     reg[BUSY] = max(reg[BUSY], reg[NOW])

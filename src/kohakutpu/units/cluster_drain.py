@@ -15,6 +15,7 @@ from kohakutpu.units.cluster_cost import charge_drain
 from kohakutpu.units.cluster_fields import (
     ANCHOR,
     BUF_TILE,
+    BUF_TILE_1,
     BURST,
     C_ADDR,
     C_ANCHOR,
@@ -39,18 +40,20 @@ from kohakutpu.units.cluster_fields import (
     VC_L1,
     outside,
     stalled,
+    tile_of,
 )
 from kohakutpu.units.cluster_state import (
     ACC_TO_VC,
+    ACCUMULATORS,
     LIVE,
+    LIVE_TILE,
     MESH,
     MESHES,
     NODE_MG,
     NODE_PORT,
     NODE_VC,
-    OPEN_COUNT,
     OPEN_GM,
-    OPEN_GN,
+    OPEN_STRIDE,
     OUTSTANDING,
     PENDING,
     PENDING_HEAD,
@@ -107,7 +110,8 @@ def _node_target(
             return -1
         mesh, y, x = row[C_DMESH], fin >> 4, fin & 15
     kind = node[mesh << 8 | y << 4 | x]
-    wide = buf == BUF_TILE and (kind == NODE_MG or (kind == NODE_VC and config[ACC_TO_VC] == 1))
+    to_tile = buf == BUF_TILE or (buf == BUF_TILE_1 and config[ACCUMULATORS] == 2)
+    wide = (kind == NODE_MG and to_tile) or (kind == NODE_VC and buf == BUF_TILE and config[ACC_TO_VC] == 1)
     # What a sweep hands out is FP16, which no FP22 buffer takes.
     if not ((kind == NODE_VC and buf == VC_L1) or (wide and not row[C_FUSE])):
         fail(note, E_NODE, mesh << 8 | y << 4 | x, buf, 0)
@@ -168,18 +172,19 @@ def _send(
 ) -> int:
     """Move the sub-tiles of a checked DRAIN to memory (kind 0) or the outbox; returns the words sent."""
     n, data, at = row[C_N], out.data, out.used[1]
-    if kind and row[C_DBUF] == BUF_TILE:
+    tile = tile_of(cl, u, row[C_TSEL])
+    if kind and row[C_DBUF] != VC_L1:
         for t in range(n):
-            pack_fp22(cl.tile[u], 16 * t, data, at + 2 * t)
+            pack_fp22(tile, 16 * t, data, at + 2 * t)
         return 2 * n
     words = cl.words
     if row[C_FUSE]:
         first = 16 * reg[QUEUE_FIRST]
         words = cl.queue[u][first : first + 16 * n]
     elif kind == NODE_VC:
-        reg[SATURATED] += emit(cl.tile[u], n, words, 0)
+        reg[SATURATED] += emit(tile, n, words, 0)
     else:
-        reg[SATURATED] += emit(cl.tile[u], n, mem.half, start // 2)
+        reg[SATURATED] += emit(tile, n, mem.half, start // 2)
         return n
     if kind == NODE_VC:
         for t in range(n):
@@ -210,9 +215,10 @@ def drain(
     if (
         outside(row, C_N, 1, 65535, note)
         or outside(row, C_ANCHOR, ANCHOR, ANCHOR, note)
-        or outside(row, C_TSEL, 0, 0, note)
+        or outside(row, C_TSEL, 0, cl.config[ACCUMULATORS] - 1, note)
     ):
         return RAISED
+    opened = OPEN_GM + OPEN_STRIDE * row[C_TSEL]
     if n > cl.config[TILES]:
         return fail(note, E_TILE_RANGE, n, cl.config[TILES], 0)
     if fuse:
@@ -220,8 +226,8 @@ def drain(
         if status != RETIRED:
             return status
     else:
-        if n > reg[OPEN_COUNT]:
-            return fail(note, E_TILE_UNOPENED, reg[OPEN_COUNT], reg[OPEN_GM], reg[OPEN_GN])
+        if n > reg[opened + 2]:
+            return fail(note, E_TILE_UNOPENED, reg[opened + 2], reg[opened], reg[opened + 1])
         if stalled(reg, cl.config, note):
             return WAITING
     kind, start = 0, 0
@@ -241,7 +247,7 @@ def drain(
         reg[QUEUE_FIRST] = reg[QUEUE_FIRST] + n if reg[OUTSTANDING] else 0
         reg[PENDING_HEAD] = (reg[PENDING_HEAD] + 1) % cl.pending.shape[1]
         reg[PENDING] -= 1
-    else:
-        reg[LIVE] = 0
-    charge_drain(reg, cl.config, words, fuse)
+    elif row[C_TSEL] == reg[LIVE_TILE]:
+        reg[LIVE] = 0  # a sweep on the other accumulator goes on beside this drain
+    charge_drain(reg, cl.config, words, fuse, row[C_TSEL])
     return RETIRED

@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from kohakutpu.machines import capacity
+
 if TYPE_CHECKING:
     from kohakuaccel.machine import Machine
 
@@ -19,6 +21,7 @@ MAX_COLUMNS = 32  # widest block of the multiplier array (cluster_array.COLUMNS 
 
 REGISTERS = (
     "MESH",
+    "NODE",  # y<<4|x
     "HOPS",  # routers between the cluster and its port
     "RETIRED",
     "BUSY",
@@ -31,9 +34,13 @@ REGISTERS = (
     "LIVE_A_COUNT",
     "LIVE_B",
     "LIVE_B_COUNT",
-    "OPEN_GM",  # shape that opened the tile; 0, 0 = never
+    "LIVE_TILE",  # the accumulator it works on
+    "OPEN_GM",  # per accumulator: shape that opened its tile; 0, 0 = never
     "OPEN_GN",
     "OPEN_COUNT",  # sub-tiles 0.. that hold a value
+    "OPEN_GM_1",
+    "OPEN_GN_1",
+    "OPEN_COUNT_1",
     "PENDING",  # emitting GEMMs not drained, position of the oldest record
     "PENDING_HEAD",
     "OUTSTANDING",  # sub-tiles handed out and not drained, position of the oldest
@@ -42,10 +49,14 @@ REGISTERS = (
     "SWEEP_START",
     "SWEEP_ISSUE",
     "SWEEP_NEXT",  # earliest start of the next sweep,
-    "FIRST_EMIT",  # arrival of its first sub-tile in the drain queue
+    "FIRST_EMIT",  # arrival of the last emission's first sub-tile in the drain queue
+    "IDLE",  # per accumulator: when it is idle
+    "IDLE_1",
 )
+OPEN_STRIDE = 3  # registers per accumulator
 (
     MESH,
+    NODE,
     HOPS,
     RETIRED,
     BUSY,
@@ -58,9 +69,13 @@ REGISTERS = (
     LIVE_A_COUNT,
     LIVE_B,
     LIVE_B_COUNT,
+    LIVE_TILE,
     OPEN_GM,
     OPEN_GN,
     OPEN_COUNT,
+    OPEN_GM_1,
+    OPEN_GN_1,
+    OPEN_COUNT_1,
     PENDING,
     PENDING_HEAD,
     OUTSTANDING,
@@ -70,6 +85,8 @@ REGISTERS = (
     SWEEP_ISSUE,
     SWEEP_NEXT,
     FIRST_EMIT,
+    IDLE,
+    IDLE_1,
 ) = range(len(REGISTERS))
 
 # Kinds in Clusters.node.
@@ -100,6 +117,9 @@ CONFIG = (
     "tiles",
     "vl1",
     "meshes",
+    "accumulators",
+    "multicast",
+    "descriptors",
     "acc_to_vc",
 )
 (
@@ -127,8 +147,20 @@ CONFIG = (
     TILES,
     VL1,
     MESHES,
+    ACCUMULATORS,
+    MULTICAST,
+    DESCRIPTOR_FILL,
     ACC_TO_VC,
 ) = range(len(CONFIG))
+
+# Columns of Clusters.share: a shared FILL this cluster has reached (datasheet 10).
+SHARE_STATE, SHARE_TAG, SHARE_SET, SHARE_ADDR, SHARE_N, SHARE_SEL, SHARE_PREQ, SHARE_EOFF, SHARE_FBANK = range(9)
+SHARE_FOUND = 9  # non-finite elements of the entries that were delivered
+SHARE_COLUMNS = 10
+SHARE_NONE, SHARE_READY, SHARE_DELIVERED = 0, 1, 2
+
+# Columns of Clusters.descriptor: base, ndim, then (count, stride, axis, astep) per dimension, (abase, extent) per axis.
+D_BASE, D_NDIM, D_DIM, D_AXIS, D_COLUMNS = 0, 1, 2, 26, 30
 
 # Sections of Clusters.panel, float32 operands of one sweep.
 A_PANEL = 0
@@ -146,9 +178,10 @@ class Clusters(NamedTuple):
     256*mesh + 16*y + x. L1, per side (0 A, 1 B), entry = 256 * bank + offset: q8 and q64 are two views of the
     int8 images ([lane][k] for A, [k][lane] for B), `scale` the stored bytes, `valid` 1 where FILL or CU_DATA
     put an entry. parts: words 0..2 of entries still arriving; the place of word 3 holds the mask of those there.
-    tile: FP22 values as float32, sub-tile t, element (i, j) at 16t + 4i + j.
+    tile: FP22 values as float32, sub-tile t of accumulator c, element (i, j) at 16*(c*tiles + t) + 4i + j.
     queue: FP16 sub-tiles handed out and not drained; pending: one record (sub-tiles, then the destination
-    columns) per emitting GEMM not drained, a ring. The rest is scratch shared by all clusters.
+    columns) per emitting GEMM not drained, a ring. unit: cluster at 256*mesh + 16*y + x, -1 elsewhere. share: a shared
+    FILL that waits for the others (SHARE_*); descriptor: D_*. The rest is scratch shared by all clusters.
     """
 
     reg: NDArray[np.int64]  # [u, REGISTERS]
@@ -159,10 +192,14 @@ class Clusters(NamedTuple):
     scale: NDArray[np.uint8]  # [u, side, 4 * entries]
     valid: NDArray[np.uint8]  # [u, side, entries]
     parts: NDArray[np.uint64]  # [u, side, 16 * entries]
-    tile: NDArray[np.float32]  # [u, 16 * tiles]
+    tile: NDArray[np.float32]  # [u, 16 * tiles * accumulators]
     queue: NDArray[np.uint16]  # [u, 16 * (112 + tiles)]
-    pending: NDArray[np.int64]  # [u, records, 11]
+    pending: NDArray[np.int64]  # [u, records, 12]
+    unit: NDArray[np.int64]  # [256 * meshes]
+    share: NDArray[np.int64]  # [u, SHARE_COLUMNS]
+    descriptor: NDArray[np.int64]  # [u, 4, D_COLUMNS]
     panel: NDArray[np.float32]  # [PANEL_SIZE]
+    gathered: NDArray[np.uint16]  # FP16 lanes of a fill by descriptor, 32 halves each
     rows: NDArray[np.int8]  # quantiser output, 4 lanes of 32 per entry
     row_scale: NDArray[np.uint8]
     words: NDArray[np.uint16]  # FP16 sub-tiles on their way out
@@ -206,6 +243,9 @@ def make_config(machine: Machine) -> NDArray[np.int64]:
     named = {
         "endpoint": machine.timing.endpoint_out + machine.timing.endpoint_in,
         "meshes": len(machine.meshes),
+        "accumulators": capacity(machine).accumulators,
+        "multicast": int(machine.features.r2_multicast),
+        "descriptors": int(machine.features.r2_desc_fill),
         "acc_to_vc": int(machine.features.r2_acc_to_vc),
     }
     for name in ("reuse_min", "l1_a", "l1_b", "tiles", "vl1"):
@@ -226,15 +266,20 @@ def make_clusters(machine: Machine) -> Clusters:
     """Fresh clusters: L1 and tile never written, queues empty, counters zero."""
     units = machine.units_of("MG")
     n, tiles = len(units), machine.params.tiles
+    held = tiles * capacity(machine).accumulators
     entries = max(machine.params.l1_a, machine.params.l1_b)
     config = make_config(machine)
     outstanding = int(config[T_QUEUE])
     reg = np.zeros((n, len(REGISTERS)), np.int64)
     for i, unit in enumerate(units):
         port = machine.port_of(unit)
-        reg[i, MESH] = unit.mesh
+        reg[i, MESH], reg[i, NODE] = unit.mesh, unit.y << 4 | unit.x
         reg[i, HOPS] = machine.meshes[unit.mesh].hops((unit.x, unit.y), (port.x, port.y))
     q8 = np.zeros((n, 2, 128 * entries), np.int8)
+    at = np.full(256 * len(machine.meshes), -1, np.int64)
+    for i, unit in enumerate(units):
+        at[unit.mesh << 8 | unit.y << 4 | unit.x] = i
+    descriptor = np.zeros((n, 4, D_COLUMNS), np.int64)
     return Clusters(
         reg=reg,
         config=config,
@@ -244,10 +289,14 @@ def make_clusters(machine: Machine) -> Clusters:
         scale=np.zeros((n, 2, 4 * entries), np.uint8),
         valid=np.zeros((n, 2, entries), np.uint8),
         parts=np.zeros((n, 2, 16 * entries), np.uint64),
-        tile=np.zeros((n, 16 * tiles), np.float32),
+        tile=np.zeros((n, 16 * held), np.float32),
         queue=np.zeros((n, 16 * (outstanding + tiles)), np.uint16),
-        pending=np.zeros((n, outstanding + 2, 11), np.int64),
+        pending=np.zeros((n, outstanding + 2, 12), np.int64),
+        unit=at,
+        share=np.zeros((n, SHARE_COLUMNS), np.int64),
+        descriptor=descriptor,
         panel=np.zeros(PANEL_SIZE, np.float32),
+        gathered=np.zeros(4 * 32 * BANK_ENTRIES, np.uint16),
         rows=np.zeros((4 * BANK_ENTRIES, 32), np.int8),
         row_scale=np.zeros(4 * BANK_ENTRIES, np.uint8),
         words=np.zeros(16 * tiles, np.uint16),
@@ -255,8 +304,10 @@ def make_clusters(machine: Machine) -> Clusters:
 
 
 def reset_clusters(cl: Clusters) -> None:
-    """After a fault: what was under way is dropped (sweeps, emissions, arriving entries, the open tile, L1
-    validity); counters, unit-local time and DRAM stay."""
+    """After a fault: what was under way is dropped (sweeps, emissions, arriving entries, open tiles, L1 validity,
+    shared fills, descriptors); counters, unit-local time and DRAM stay."""
     cl.valid[...] = 0
     cl.parts[...] = 0
+    cl.share[...] = 0
+    cl.descriptor[...] = 0
     cl.reg[:, LIVE : QUEUE_FIRST + 1] = 0

@@ -52,7 +52,7 @@ from kohakutpu.units.agent_state import (
 )
 from kohakutpu.units.cluster import cluster_receive, cluster_step
 from kohakutpu.units.fabric import address, received, send
-from kohakutpu.units.state import E_OUTBOX, FAULTED, RAISED, WAITING
+from kohakutpu.units.state import E_OUTBOX, FAULTED, NOTE_OTHERS, RAISED, W_SHARE, WAITING
 from kohakutpu.units.vector import vector_receive, vector_step
 
 COMMANDS = reg.COMMANDS // W
@@ -196,6 +196,10 @@ def advance(ctl: Any, cl: Any, vc: Any, mem: Any, out: Any, policy: int, stop_on
                     ctl.counts[u, C_LOW] = cl.reg[i, cluster_state.FILL_WAIT]
                     ctl.counts[u, C_SATURATED] = cl.reg[i, cluster_state.SATURATED]
                     ctl.counts[u, C_NONFINITE] = cl.reg[i, cluster_state.NONFINITE]
+                    if note[NOTE_OTHERS] != 0:
+                        for other in range(units):
+                            if unit[other, U_BLOCKED] == W_SHARE:
+                                unit[other, U_BLOCKED] = 0
                 else:
                     status = vector_step(vc, mem, out, i, row[0], row[1], row[2], row[3], note)
                     ctl.counts[u, C_RETIRED] = vc.retired[i]
@@ -221,7 +225,7 @@ def advance(ctl: Any, cl: Any, vc: Any, mem: Any, out: Any, policy: int, stop_on
             halt(ctl.stop, sender, E_OUTBOX, out.used[0], out.used[1], 0)
             return STOP_RAISED
         for b in range(out.used[0]):
-            target = address(ctl.node, unit, ctl.limits, ctl.stop, out.head[b], sender)
+            target = address(ctl.node, unit, ctl.stop, out.head[b], sender)
             if target < 0:
                 code = 2
             else:

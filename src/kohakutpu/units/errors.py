@@ -27,6 +27,19 @@ def node_name(packed: int) -> str:
     return f"({packed & 15},{packed >> 4 & 15}) of mesh {packed >> 8}"
 
 
+SHARED = {2: "its members", 3: "addr", 4: "n", 5: "sel", 6: "preq", 7: "eoff", 8: "fbank"}
+"""Columns of a cluster's note of a shared FILL (cluster_state.SHARE_*)."""
+
+
+def _missing(packed: int) -> list[str]:
+    """ "(x,y)" of {y,x} bytes, lowest first."""
+    found: list[str] = []
+    while packed:
+        found.append(f"({packed & 15},{packed >> 4 & 15})")
+        packed >>= 8
+    return found
+
+
 def _side(d: int) -> str:
     return {0: "A", 1: "B"}.get(d, "L1")
 
@@ -86,6 +99,14 @@ ERRORS: dict[int, Callable[[Details], Message]] = {
     s.E_FETCH: lambda d: Message(
         f"a vector program runs past its last word, number {d[0] - 1}", "end it with VHALT (datasheet 6.1)"
     ),
+    s.E_SHARE: lambda d: Message(
+        f"a shared FILL with tag {d[1]} differs from that of {node_name(d[0])} in {SHARED.get(d[2], 'a field')}",
+        "all members name the same set, addr, n, sel, preq, eoff and fbank (datasheet 10, r2_multicast)",
+    ),
+    s.E_WALK: lambda d: Message(
+        f"a fill of {d[0]} lanes is longer than its descriptor's walk of {d[1]}",
+        "write the descriptor's counts with TDESC first (datasheet 10, r2_desc_fill)",
+    ),
     codes.E_NO_UNIT: lambda d: Message(
         f"a flit of type {d[1]} for {node_name(d[0])}, where no unit is",
         "check PROG_DST or the flit's header",
@@ -115,6 +136,10 @@ WAITS: dict[int, Callable[[Details], str]] = {
     s.W_DRAIN_QUEUE: lambda d: (
         "room in the drain queue of 112 sub-tiles (a DRAIN with fuse=1 must follow the emitting GEMM)"
     ),
+    s.W_SHARE: lambda d: (
+        f"{' and '.join(_missing(d[1]))} to reach the shared FILL with tag {d[0]} "
+        "(all its members run the same shared FILLs in one order)"
+    ),
 }
 
 NONFINITE = Message(
@@ -126,7 +151,7 @@ FAULTS: dict[str, dict[int, Message]] = {
     "MG": {
         0x10: NONFINITE,
         0x11: Message("a bad CU_DATA burst was dropped", "offset, length and buffer fit the cluster (datasheet 4.2)"),
-        0x12: Message("an unknown opcode", "FILL 1, GEMM 2, DRAIN 3 (datasheet 5.1)"),
+        0x12: Message("an unknown opcode", "FILL 1, GEMM 2, DRAIN 3 (datasheet 5.1); TDESC 4 with r2_desc_fill"),
     },
     "VC": {
         1: Message("F_DTYPE: dtype is neither FP16 nor FP32", "dtype 1 or 2"),

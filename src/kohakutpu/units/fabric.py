@@ -14,8 +14,7 @@ from kohakuaccel.isa.kernels import extract
 from kohakuaccel.jit import leaf
 from kohakutpu.isa import control as reg
 from kohakutpu.isa import flit, vector
-from kohakutpu.isa.cluster import CLUSTER, FAULT_CUDATA
-from kohakutpu.machines import R2_FLAGS
+from kohakutpu.isa.cluster import CLUSTER, FAULT_CUDATA, TDESC
 from kohakutpu.units.agent import RX_OVERFLOW, SLOT, STAGE, W, halt, publish, publish_rx, signal
 from kohakutpu.units.agent_state import (
     AGENT_NODE,
@@ -31,7 +30,6 @@ from kohakutpu.units.agent_state import (
     E_STAGE,
     FREE_NODE,
     L_CAPS_MG,
-    L_CAPS_VC,
     L_FIFO,
     L_SLOTS,
     Q_INDEX,
@@ -61,6 +59,7 @@ from kohakutpu.units.agent_state import (
     U_OFFSET,
     U_OPEN,
     U_PENDING,
+    U_TAKES,
 )
 from kohakutpu.units.state import E_BURST, E_NODE
 
@@ -88,7 +87,6 @@ D_ACK_Y = tuple(flit.DATA["ack_y"].parts())
 C_INDEX = tuple(flit.CONTROL_REQUEST["index"].parts())
 C_INDEX_BIT = flit.CONTROL_REPLY.position("index")[0]
 C_VALUE_BIT = flit.CONTROL_REPLY.position("value")[0]
-WIDE_BIT = R2_FLAGS.index("r2_acc_to_vc")  # of CU_CAPS, which reports what the machine has
 C_REPLY_HIGH = flit.CONTROL_REPLY.constant >> 192  # op 2 in its place
 V_OP = tuple(CLUSTER["op"].parts())  # both instruction sets have it in the same place
 V_IMEM_ADDR = tuple(vector.IMEM["addr"].parts())
@@ -110,18 +108,18 @@ def field(words: Any, parts: Any) -> Any:
 
 
 @leaf
-def enqueue(unit: Any, queue: Any, rows: Any, meta: Any, layout: Any, u: int, words: Any, index: int) -> None:
+def enqueue(ctl: Any, u: int, words: Any, index: int) -> None:
     """An instruction enters the FIFO of unit u, decoded once. The caller has checked for room."""
+    unit, meta = ctl.unit, ctl.meta
     at = (unit[u, U_HEAD] + unit[u, U_COUNT]) % meta.shape[1]
     unit[u, U_COUNT] += 1
-    payload = queue[u, at]
+    payload = ctl.words[u, at]
     for w in range(4):
         payload[w] = np.uint64(words[w])
-    row = rows[u, at]
+    row, op = ctl.rows[u, at], field(words, V_OP)
     if unit[u, U_KIND] == 0:
-        extract(payload, layout, row)
+        extract(payload, ctl.special if op == TDESC else ctl.layout, row)
     else:
-        op = field(words, V_OP)
         row[0] = op
         row[1] = 0
         row[2] = 0
@@ -261,7 +259,7 @@ def send(ctl: Any, out: Any, m: int) -> int:
     if instruction:
         if unit[u, U_COUNT] == ctl.limits[L_FIFO]:
             return halt(ctl.stop, -1 - m, E_QUEUE, here, ctl.limits[L_FIFO], 0) if raw else 1
-        enqueue(unit, ctl.words, ctl.rows, ctl.meta, ctl.layout, u, words, index)
+        enqueue(ctl, u, words, index)
         if run[m, R_CREDIT] > 0:
             run[m, R_CREDIT] -= 1
     elif kind == flit.CU_CTRL:
@@ -286,21 +284,16 @@ def send(ctl: Any, out: Any, m: int) -> int:
 
 
 @leaf
-def address(node_table: Any, unit: Any, limits: Any, stop: Any, head: Any, sender: int) -> Any:
+def address(node_table: Any, unit: Any, stop: Any, head: Any, sender: int) -> Any:
     """The unit that a burst, head int64[10] of an Outbox, is for, or -1 to stop. `sender` is a row of
     Control.unit, or -1 - mesh for an agent."""
     mesh, node, buf = head[0], head[2] << 4 | head[1], head[3]
     inside = 0 <= mesh < node_table.shape[0] and 0 <= node < 256
     u = node_table[mesh, node] if inside else np.int64(FREE_NODE)
-    taken = False
-    if u >= 0 and unit[u, U_KIND] == 0:
+    taken = u >= 0 and 0 <= buf < 63 and (unit[u, U_TAKES] >> buf) & 1 != 0
+    if taken and unit[u, U_KIND] == 0 and (buf == flit.BUF_MG_A or buf == flit.BUF_MG_B):
         # A cluster's sub-tiles fit only another's resident tile: FP16 is no L1 entry (datasheet 5.6).
-        from_cluster = sender >= 0 and unit[sender, U_KIND] == 0
-        entry = (buf == flit.BUF_MG_A or buf == flit.BUF_MG_B) and not from_cluster
-        taken = entry or buf == flit.BUF_MG_TILE
-    elif u >= 0:
-        wide = buf == flit.BUF_FP22 and (limits[L_CAPS_VC] >> WIDE_BIT) & 1 != 0
-        taken = buf == flit.BUF_VC_L1 or wide
+        taken = sender < 0 or unit[sender, U_KIND] != 0
     if not taken:
         halt(stop, sender, E_NODE, mesh << 8 | node, buf, 0)
         return -1
@@ -324,8 +317,9 @@ def received(ctl: Any, head: Any, sender: int, u: int, code: int) -> int:
     if unit[u, U_KIND] == 0 and code == FAULT_CUDATA:
         unit[u, U_PENDING] = code
     elif code != 0:
-        first = offset // 2 if buf == flit.BUF_MG_TILE else offset // 4
-        side = first if buf == flit.BUF_MG_TILE else buf
+        tile = buf == flit.BUF_MG_TILE or buf == flit.BUF_MG_TILE_1
+        first = offset // 2 if tile else offset // 4
+        side = first if tile else buf
         return halt(ctl.stop, sender, code, side, first, (head[5] + 3) // 4)
     if head[6] & 1:
         ack = head[8] << 4 | head[7]

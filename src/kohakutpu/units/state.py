@@ -18,7 +18,8 @@ FAULTED = 1  # retired with SIG_FAULT; `note[1]` is the fault code
 WAITING = 2  # cannot proceed and nothing inside this unit can change that; `note[1]` is a wait reason
 RAISED = 3  # the simulator stops; `note[1]` is an error code, `note[2:6]` its details
 
-NOTE_WORDS = 8  # length of the int64 note array a step fills: [status, code, d0, d1, d2, d3, pc, 0]
+NOTE_WORDS = 8  # length of the int64 note array a step fills: [status, code, d0, d1, d2, d3, pc, NOTE_OTHERS]
+NOTE_OTHERS = 7  # not 0: what other waiting clusters waited for has come
 
 # Error codes of RAISED; text and details live in units/errors.py.
 E_UNWRITTEN = 1  # a read of memory never written: d0 = mesh, d1 = byte offset
@@ -36,11 +37,14 @@ E_VFILL_PENDING = 11  # an L1 word read while an outstanding VFILL targets it: d
 E_NODE = 12
 E_BURST = 13  # two open CU_DATA bursts at one receiver
 E_OUTBOX = 15  # more CU_DATA in one instruction than the outbox holds: d0 = bursts, d1 = granules
+E_SHARE = 16  # members of a shared FILL disagree: d0 = the other member's mesh<<8|y<<4|x, d1 = tag, d2 = SHARE_* column
+E_WALK = 17  # a fill beyond its descriptor's walk: d0 = elements wanted, d1 = elements walked
 E_FETCH = 14  # a vector program runs past its last word without VHALT: d0 = program words
 
 # Wait reasons of WAITING.
 W_DRAIN_NO_EMIT = 1  # a fused DRAIN whose sub-tiles no GEMM hands out: d0 = wanted, d1 = outstanding
 W_DRAIN_QUEUE = 2  # a sweep (or what waits for it) stalled on 112 outstanding sub-tiles nobody drains
+W_SHARE = 3  # a shared FILL whose other members are not there: d0 = tag, d1 = up to three {y,x} bytes of those missing
 
 WORD = 32  # bytes in a 256-bit word
 PAGE = 4096

@@ -32,7 +32,7 @@ from kohakutpu.units.vector_state import COUNT_NONFINITE
 Bytes = NDArray[np.uint8]
 Runs = tuple[int, int, int]
 
-NOT_MODELLED = ("mover", "r2_dual_acc", "r2_multicast", "r2_desc_fill")
+NOT_MODELLED = ("mover",)
 
 _AGENT_END = reg.AGENT_BASE + reg.WINDOW
 _MESH_SPAN = 1 << reg.MESH_SHIFT

@@ -73,7 +73,7 @@ def data(timeline: Timeline) -> dict[str, Any]:
         "stages": [_stage(s, SHOWN) for s in summary.stages],
         "whole": _stage(summary.whole, None),
         "roofs": [[r.unit, r.peak, r.bandwidth, r.memory, r.ridge] for r in summary.roofs.values()],
-        "texts": t.texts,
+        "texts": dict(t.texts),
     }
 
 

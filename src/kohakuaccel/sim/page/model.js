@@ -20,11 +20,15 @@ function short(value) {
   return value >= 100 ? fmt(value) : String(Number(value.toPrecision(3)));
 }
 function share(part, whole) {
-  return whole ? fmt((100 * part) / whole, 1) + " %" : "0 %";
+  return (whole ? fmt((100 * part) / whole, 1) : "0") + "\u00a0%";
 }
 function micro(cycles) {
   const us = cycles / D.clock;
   return us >= 1000 ? fmt(us / 1000, 2) + " ms" : fmt(us, us < 10 ? 3 : 1) + " us";
+}
+function sized(bytes) {
+  const [unit, size] = bytes >= 2 ** 30 ? ["GiB", 2 ** 30] : bytes >= 2 ** 20 ? ["MiB", 2 ** 20] : ["KiB", 2 ** 10];
+  return fmt(bytes / size, 1) + " " + unit;
 }
 function escaped(text) {
   return String(text).replace(/[&<>"']/g, (c) => "&#" + c.charCodeAt(0) + ";");

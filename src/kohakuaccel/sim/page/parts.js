@@ -22,7 +22,7 @@ function tiles() {
     ["fullest over the run", limiter ? `${limiter[0]} ${share(limiter[1], D.cycles)}` : "nothing ran"],
     ["stages, rounds", `${fmt(D.stages.length)}, ${fmt(D.whole.rounds)}`],
   ];
-  if (moved) figures.push(["most moved at one level", fmt(moved / 1024, 1) + " KiB"]);
+  if (moved) figures.push(["most moved at one level", sized(moved)]);
   if (D.whole.place) figures.push([`of the ${D.whole.place.unit} roof`, share(D.whole.place.attained, D.whole.place.limit)]);
   $("tiles").innerHTML = figures.map(([name, value]) => `<div class="tile"><span>${escaped(name)}</span><b>${escaped(value)}</b></div>`).join("");
 }
@@ -79,11 +79,15 @@ function roofline() {
     out += `<text class="strong" x="${W - R - 4}" y="${y(peak) - 6}" text-anchor="end">${short(peak)} ${unit}/cycle</text>`;
     const slope = Math.sqrt(start * ridge), angle = (Math.atan2(y(peak) - y(bandwidth * start), x(ridge) - x(start)) * 180) / Math.PI;
     out += `<text class="strong" transform="translate(${x(slope)},${y(bandwidth * slope) - 7}) rotate(${angle})" text-anchor="middle">${short(bandwidth)} B/cycle (${escaped(memory)})</text>`;
+    const labels = []; // a label that would lie on another is left to the pointer
     for (const stage of here) {
       const place = stage.place, u = x(place.intensity === null ? 10 ** right : place.intensity), v = y(place.attained);
       const radius = 4 + 6 * Math.sqrt((stage.end - stage.start) / total);
       out += `<circle class="point ${place.bound}" cx="${u}" cy="${v}" r="${radius}"><title>${escaped(stage.number + " " + stage.name)}: ${share(place.attained, place.limit)} of the roof, bound by ${place.bound}</title></circle>`;
-      if (here.length <= 24) out += `<text class="strong" x="${u + radius + 3}" y="${v + 4}">${stage.number}</text>`;
+      if (labels.every(([a, b]) => Math.abs(a - u) > 20 || Math.abs(b - v) > 11)) {
+        labels.push([u, v]);
+        out += `<text class="strong" x="${u + radius + 3}" y="${v + 4}">${stage.number}</text>`;
+      }
       points++;
     }
     out += `<text x="${(L + W - R) / 2}" y="${H - 6}" text-anchor="middle">${unit} per byte of memory traffic</text>`;
@@ -108,7 +112,7 @@ function units() {
   const head = '<thead><tr><th>which</th><th class="n">full</th><th>its cycles</th><th></th></tr></thead>';
   $("units").innerHTML = head + D.whole.shares.map(([group, busy, kinds]) => {
     const known = Object.entries(kinds).filter(([kind]) => D.kinds.includes(kind));
-    return `<tr><td>${escaped(group)}</td><td class="n">${share(busy, D.cycles)}</td><td>${meter(known.map(([kind, n]) => [colourOf(kind), n]), D.cycles, true)}</td><td>${escaped(known.map(([kind, n]) => `${kind} ${share(n, D.cycles)}`).join(", "))}</td></tr>`;
+    return `<tr><td>${escaped(group)}</td><td class="n">${share(busy, D.cycles)}</td><td class="half">${meter(known.map(([kind, n]) => [colourOf(kind), n]), D.cycles, true)}</td><td>${escaped(known.map(([kind, n]) => `${kind} ${share(n, D.cycles)}`).join(", "))}</td></tr>`;
   }).join("");
 }
 
