@@ -44,6 +44,8 @@ bench: $(STAMP)
 	$(PY) benchmarks/vector.py --check
 	$(PY) benchmarks/dispatch.py --check
 	$(PY) benchmarks/kernels.py --check
+	$(PY) benchmarks/revision2.py --check
+	$(PY) benchmarks/automatic.py --check
 	$(PY) benchmarks/models.py --check
 
 # The tests of report pages drive a Chromium; without one they are left out, except in continuous integration.

@@ -28,7 +28,8 @@ from kohakutpu.models import (
 from kohakutpu.models.figures import measured
 from kohakutpu.tensor import Tensor
 
-Case = tuple[str, int, Callable[[], Tensor], Any]
+Case = tuple[str, int, Callable[[], Tensor], Callable[[], Tensor] | None, Any]
+"""Name, blocks, the forward pass kernel by kernel and as one program, and its float32 result."""
 SENTENCES = (
     "A man is eating a piece of bread.",
     "Someone is having some food.",
@@ -38,24 +39,28 @@ SENTENCES = (
 
 
 def cases(quick: bool) -> Iterator[Case]:
-    """(name, blocks, forward pass, float32 result) of every model."""
+    """Every model with random weights."""
     rng = np.random.default_rng(0)
     layers, x = draw_mlp((64, 96, 64, 10)), rng.random((512, 64)).astype(np.float32)
-    perceptron = MLP(layers)
-    yield "MLP 64-96-64-10, 512 rows", 3, lambda: perceptron(x), reference.mlp(layers, x, lambda v: np.maximum(v, 0))
+    perceptron, one = MLP(layers), MLP(layers, jit=True)
+    want = reference.mlp(layers, x, lambda v: np.maximum(v, 0))
+    yield "MLP 64-96-64-10, 512 rows", 3, lambda: perceptron(x), lambda: one(x), want
 
     vc = ViTConfig(depth=1 if quick else 4)
     vit_weights, images = draw_vit(vc), rng.standard_normal((2, 3, 32, 32)).astype(np.float32)
-    vit = ViT(vit_weights, vc)
-    yield "ViT width 192, 2 images", vc.depth, lambda: vit(images), reference.vit(vit_weights, vc, images)
+    vit, vit_one = ViT(vit_weights, vc), ViT(vit_weights, vc, jit=True)
+    want = reference.vit(vit_weights, vc, images)
+    yield "ViT width 192, 2 images", vc.depth, lambda: vit(images), lambda: vit_one(images), want
 
     lc = LlamaConfig(depth=1 if quick else 4)
     weights, tokens = draw_llama(lc), rng.integers(0, lc.vocabulary, (1, 65))
     exact = reference.llama(weights, lc, tokens)
-    llama = Llama(weights, lc)
-    yield "Llama width 256, prompt of 64", lc.depth, lambda: llama(tokens[:, :64]), exact[:, :64]
+    llama, llama_one = Llama(weights, lc), Llama(weights, lc, jit=True)
+    prompt = tokens[:, :64]
+    yield "Llama width 256, prompt of 64", lc.depth, lambda: llama(prompt), lambda: llama_one(prompt), exact[:, :64]
     _, cache = llama.prefill(tokens[:, :64], 96)
-    yield "Llama, one token more, cache of 96", lc.depth, lambda: llama.step(tokens[:, 64], cache)[0], exact[:, 64:]
+    last = tokens[:, 64]
+    yield "Llama, one token more, cache of 96", lc.depth, lambda: llama.step(last, cache)[0], None, exact[:, 64:]
 
 
 def sentence_model() -> tuple[Case, Any]:
@@ -66,8 +71,9 @@ def sentence_model() -> tuple[Case, Any]:
     ids, keep = lm.tokens(SENTENCES)
     hidden = reference.checkpoint(lm.state, lm.config.heads, lm.config.eps, ids, keep)
     want = reference.sentences(hidden, keep)
-    model = lm.on()
-    return (f"MiniLM-L6, {len(SENTENCES)} sentences", lm.config.depth, lambda: model.embed(ids, keep), want), want
+    model, one = lm.on(), lm.on(jit=True)
+    name = f"MiniLM-L6, {len(SENTENCES)} sentences"
+    return (name, lm.config.depth, lambda: model.embed(ids, keep), lambda: one.embed(ids, keep), want), want
 
 
 def main() -> int:
@@ -76,15 +82,17 @@ def main() -> int:
     bars: list[Bar] = []
 
     def add(case: Case) -> Any:
-        name, blocks, run, want = case
+        name, blocks, run, program, want = case
         got, figures = measured(run, want)
+        one = None if program is None else measured(program, want)[1]
         rows.append(
             {
                 "model": name,
                 "relative error": figures.error,
                 "simulated ms (modelled)": figures.milliseconds,
+                "as one program": "-" if one is None else f"{one.milliseconds:.3g}",
                 "limiter (modelled)": figures.limiter,
-                "launches": figures.launches,
+                "launches": f"{figures.launches}" if one is None else f"{figures.launches}, {one.launches}",
                 "host steps": figures.host_steps,
                 "host ms": figures.host_seconds * 1e3,
                 "host ms per block": figures.host_seconds * 1e3 / blocks,

@@ -12,7 +12,7 @@ from sklearn.datasets import load_digits
 from sklearn.neural_network import MLPClassifier
 
 from kohakutpu.models import MLP, Linear, reference
-from kohakutpu.models.figures import measured
+from kohakutpu.models.figures import jitted, measured
 
 
 def main() -> None:
@@ -31,6 +31,8 @@ def main() -> None:
     got, figures = measured(lambda: model(test), want)
     print(f"digits 64-96-64-10, a batch of {len(test)}")
     print(figures.pretty())
+    one = MLP.from_numpy([w.T for w in net.coefs_], net.intercepts_, activation="relu", jit=True)
+    print(jitted(figures, lambda: one(test), want))
     ours, float32 = (float(np.mean(logits.argmax(-1) == truth)) for logits in (got, want))
     print(f"accuracy {100 * ours:.2f} % on the machine, {100 * float32:.2f} % in float32")
     assert abs(ours - float32) <= 0.01

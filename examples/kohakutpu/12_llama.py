@@ -6,7 +6,7 @@ kohaku run examples/kohakutpu/12_llama.py
 import numpy as np
 
 from kohakutpu.models import Llama, LlamaConfig, count, draw_llama, reference
-from kohakutpu.models.figures import measured, relative
+from kohakutpu.models.figures import jitted, measured, relative
 
 CONFIG = LlamaConfig(vocabulary=512, width=256, depth=3, heads=8, groups=2, head=32, hidden=704)
 PROMPT, COUNT = 48, 8
@@ -23,6 +23,8 @@ def main() -> None:
     _, figures = measured(lambda: model(prompt), want)
     print(figures.pretty())
     assert figures.error < 0.06
+    one = Llama(weights, CONFIG, jit=True)
+    print(jitted(figures, lambda: one(prompt), want))
 
     # Every logit of the generation against the reference on the tokens that the machine picked.
     logits, cache = model.prefill(prompt, PROMPT + COUNT)

@@ -8,7 +8,7 @@ Needs the extra `examples` and what requirements-nodeps.lock names: the package 
 import numpy as np
 
 from kohakutpu.models import reference
-from kohakutpu.models.figures import measured
+from kohakutpu.models.figures import jitted, measured
 from kohakutpu.models.minilm import MiniLM
 
 SENTENCES = (
@@ -28,6 +28,8 @@ def main() -> None:
     got, figures = measured(lambda: model.embed(ids, keep), want)
     print(f"MiniLM-L6: {len(SENTENCES)} sentences of {keep.sum(1).astype(int).tolist()} tokens")
     print(figures.pretty())
+    one = lm.on(jit=True)
+    print(jitted(figures, lambda: one.embed(ids, keep), want))
 
     cosines = (got * want).sum(-1) / np.linalg.norm(got, axis=-1) / np.linalg.norm(want, axis=-1)
     print(f"cosine to float32: {', '.join(f'{c:.4f}' for c in cosines)}")

@@ -109,6 +109,9 @@ class Device:
         with self.lock:
             self.transport.write(reg.memory_bus(buffer.mesh, address), raw)
             self.counters.bytes_to_device += raw.size
+            self.counters.transfers += 1
+            if quantise is not None:
+                self.counters.quantised_bytes += raw.size
 
     def download(self, buffer: Buffer, nbytes: int | None = None, offset: int = 0, runs: Runs | None = None) -> Bytes:
         """uint8[nbytes] from byte `offset` of a buffer (all of it by default).
@@ -123,6 +126,7 @@ class Device:
         with self.lock:
             data = self.transport.read(reg.memory_bus(buffer.mesh, self.address(buffer) + offset), size, runs)
             self.counters.bytes_from_device += size
+            self.counters.transfers += 1
             return data
 
     @staticmethod

@@ -52,6 +52,15 @@ def test_a_quick_clock_run() -> None:
 
 
 @pytest.mark.slow
+def test_a_quick_revision_2_run() -> None:
+    command = [sys.executable, str(FOLDER / "revision2.py"), "--quick", "--check"]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    record = json.loads(done.stdout.splitlines()[-1])
+    assert [row["machine"] for row in record["rows"]] == ["r1", "r2_vc_quant", "r2_vc_quant+r2_acc_to_vc"]
+    assert all(row["relative error"] < 0.05 for row in record["rows"])
+
+
+@pytest.mark.slow
 def test_a_quick_models_run() -> None:
     command = [sys.executable, str(FOLDER / "models.py"), "--quick"]
     done = subprocess.run(command, capture_output=True, text=True, check=True)

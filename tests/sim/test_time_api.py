@@ -67,7 +67,25 @@ def test_data_that_the_host_moves_is_apart() -> None:
     (x,) = tensors(device, (32, 32))
     _, t = ktpu.time(lambda: ktpu.silu(x).numpy(), device=device)
     assert t.host["data in"] == t.host["data out"] == 32 * 32 * 2 // 32
+    assert t.host["data transactions"] == 2 * 300
+    assert "quantising upload" not in t.host
     assert host_cycles(device.machine, 33) == 302
+    assert host_cycles(device.machine, 33, 2) == 602
+
+
+def test_a_quantising_upload_and_each_transaction_cost() -> None:
+    """12 cycles an entry, of which the link has 8 (datasheet 8.1); operands of a product are quantised on their way."""
+    device = Device("mini")
+    raw = np.zeros(64 * 256, np.uint8)
+    buffer = device.alloc(64 * 128)
+
+    def move() -> None:
+        device.upload(buffer, raw, "A")
+        device.download(buffer, 128)
+
+    _, t = ktpu.time(move, device=device)
+    assert t.host == {"data in": 64 * 8, "data out": 4, "quantising upload": 64 * 4, "data transactions": 600}
+    assert t.host_cycles == sum(t.host.values())
 
 
 def test_a_run_and_a_rehearsal_count_the_same_kernel_cycles() -> None:

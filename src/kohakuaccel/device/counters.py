@@ -12,6 +12,8 @@ from dataclasses import dataclass, field, fields
 class Counters:
     """Cumulative counts of one device. Bytes are those of tensors; control traffic is counted apart.
 
+    transfers: bus transactions of tensor data, both directions. quantised_bytes: of bytes_to_device, those that were
+    quantised on their way in.
     dispatches: images run. rounds: control programs started. flits: instructions sent, by opcode name.
     relayouts: tensors whose byte order was changed through the host, `relayout_bytes` in both directions.
     device_relayouts: stages that changed a byte order on the device.
@@ -25,6 +27,8 @@ class Counters:
     flits: dict[str, int] = field(default_factory=dict[str, int])
     bytes_to_device: int = 0
     bytes_from_device: int = 0
+    transfers: int = 0
+    quantised_bytes: int = 0
     control_bytes: int = 0
     relayouts: int = 0
     device_relayouts: int = 0

@@ -17,7 +17,7 @@ from kohakutpu.auto.fusion import Sources
 from kohakutpu.auto.stages import RowPart, RowStage
 
 Members = dict[str, Statement]
-SINGLE = 1024
+SINGLE = 1 << 14
 """Elements of a result that may be computed one by one, where no row of several is in reach."""
 
 

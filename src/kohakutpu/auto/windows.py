@@ -21,8 +21,8 @@ class Windows(Rewrite):
 
     before  o[b, o, y, x] = sum[c, ky, kx] guard(i[b, c, y + ky - 1, x + kx - 1], 0.0, ...) * w[o, c, ky, kx]
     after   padded[b, Y, X, c] = guard(i[b, c, Y - 1, X - 1], 0.0, ...)
-            seen[ky, kx, b, y, x, c] = padded[b, y + ky, x + kx, c]
-            o[b, o, y, x] = sum[c, ky, kx] seen[ky, kx, b, y, x, c] * w[o, c, ky, kx]
+            seen[b, ky, kx, y, x, c] = padded[b, y + ky, x + kx, c]
+            o[b, o, y, x] = sum[c, ky, kx] seen[b, ky, kx, y, x, c] * w[o, c, ky, kx]
 
     Holds where each axis of the image is followed by one range, or is a window: affine in ranges of the result and of
     the fold. Channels come last, so that a copy moves rows.
@@ -65,8 +65,8 @@ def _seen(graph: Graph, side: Expr, statement: Statement) -> tuple[list[Statemen
         made.append(_padded(graph, side, windows, order, source))
         places = {n: i - i.interval()[0] if n in windows else i for n, i in places.items()}
     taps = [r for r in statement.reduced if any(r in i.ranges() for i in windows.values())]
-    out = [r for r in statement.ranges if r in lead or any(r in i.ranges() for i in windows.values())]
-    every = tuple(r for r in (*taps, *out, *deep) if r is not None)
+    out = [r for r in statement.ranges if any(r in i.ranges() for i in windows.values())]
+    every = tuple(r for r in (*lead, *taps, *out, *deep) if r is not None)
     fresh = {r: Range(f"i{n}", r.extent) for n, r in enumerate(every)}
     new = {old: Index.of(r) for old, r in fresh.items()}
     indices = [places[n] for n in order] if order else list(side.indices)

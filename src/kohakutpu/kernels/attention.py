@@ -83,7 +83,9 @@ def _on_chip(machine: Machine, sizes: Mapping[str, int]) -> dict[str, int]:
             kinds = 1 if sizes["Lk"] % keys == 0 else 2  # a last, shorter block has places of its own
             side_a, side_b = kinds * gm * (blocks + vk), kinds * (gn * blocks + columns * vk)
             entries = min(p.offset_span, p.l1_a, p.l1_b)
-            if words < p.vl1 and max(side_a, side_b, 2 * gn * blocks) <= entries and values <= p.walk_max:
+            program = 110 + 14 * gn + 4 * columns  # words, about: masks, a block's softmax, the values' update
+            fits = words < p.vl1 and program <= p.imem and values <= p.walk_max
+            if fits and max(side_a, side_b, 2 * gn * blocks) <= entries:
                 return {"gm": gm, "gn": gn, "nk": blocks, "vm": gm, "vn": columns, "vk": vk, "kblock": keys}
     return {}
 
@@ -160,7 +162,7 @@ def _values(
 def _online(
     q: In, k: In, v: In, o: Out, power: float, kblock: int, gm: int, gn: int, nk: int, vm: int, vn: int, vk: int
 ) -> None:
-    """The online recurrence over blocks of `kblock` keys: running maximum, sum and values of every row as temporaries."""
+    """The online recurrence over blocks of `kblock` keys: maximum, sum and values of every row in temporaries."""
     masks = _Masks(False, None, None, power)
     top, new, total, fade, added = (L.temp(B, H, Lq) for _ in range(5))
     mixed = L.temp(B, H, Lq, P)

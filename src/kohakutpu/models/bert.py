@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from kohakuaccel.diagnostics import Refusal
 from kohakutpu import api as ktpu
 from kohakutpu.device import Device
-from kohakutpu.models.blocks import Attention, attend, draw_biased_attention, feed_forward, normed
+from kohakutpu.models.blocks import Attention, attend, draw_biased_attention, feed_forward, normed, traced
 from kohakutpu.models.kernels import pooled
 from kohakutpu.models.parameters import A, Draw, Embedding, Host, Linear, Norm, on_device
 from kohakutpu.tensor import Tensor
@@ -100,14 +100,20 @@ def bert_from_state(state: Mapping[str, NDArray[Any]], heads: int) -> BertWeight
 
 
 class Bert:
-    """Weights on a device, the word table on the host: looking words up is a host step."""
+    """Weights on a device, the word table on the host: looking words up is a host step.
 
-    def __init__(self, weights: BertWeights[Host], config: BertConfig, device: Device | None = None) -> None:
+    jit: what follows the lookup is traced once for each shape, and compiled as one program.
+    """
+
+    def __init__(
+        self, weights: BertWeights[Host], config: BertConfig, device: Device | None = None, jit: bool = False
+    ) -> None:
         self.config = config
         self.words = Embedding(weights.words, device)
         self.offsets = np.asarray(weights.offsets, np.float16)
         self.norm: Norm[Tensor] = on_device(weights.norm, device)
         self.blocks: tuple[BertBlock[Tensor], ...] = on_device(weights.blocks, device)
+        self.forward = traced(self._forward, jit)
 
     def __call__(self, ids: NDArray[Any], keep: NDArray[Any] | None = None) -> Tensor:
         """Hidden values (B, L, width) of integer ids (B, L), all of segment 0. keep (B, L): tokens that count.
@@ -119,9 +125,11 @@ class Bert:
             limit = f"(B, at most {len(self.offsets)})"
             raise Refusal("every token has a position", where="BERT", got=f"ids {ids.shape}", limit=limit)
         device = self.norm.w.device
-        x = self.words(ids) + ktpu.tensor(self.offsets[:length], device=device)
-        x = normed(x, self.norm, self.config.eps)
         mask = None if keep is None else ktpu.tensor(keep, device=device)
+        return self.forward(self.words(ids), ktpu.tensor(self.offsets[:length], device=device), mask)
+
+    def _forward(self, words: Tensor, offsets: Tensor, mask: Tensor | None) -> Tensor:
+        x = normed(words + offsets, self.norm, self.config.eps)
         for b in self.blocks:
             x = normed(attend(x, b.attention, x, mask), b.norm1, self.config.eps)
             x = normed(feed_forward(x, b.up, b.down, x), b.norm2, self.config.eps)

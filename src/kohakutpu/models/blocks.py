@@ -5,12 +5,14 @@ It decides which kernel of the library computes which part. It must not know the
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Generic
+from typing import Any, Generic, ParamSpec, TypeVar
 
 import numpy as np
 
 from kohakuaccel.diagnostics import Refusal
+from kohakutpu import api as ktpu
 from kohakutpu import kernels
 from kohakutpu.models.parameters import A, Draw, Host, Linear, Norm
 from kohakutpu.tensor import Tensor
@@ -47,6 +49,15 @@ class Attention(Generic[A]):
             bias = passed if bias is None else bias + passed
         merged = np.ascontiguousarray(o.w.reshape(n, heads, width).swapaxes(0, 1))
         return Attention(wq, wk, wv, merged, None if q.b is None else q.b.reshape(heads, 1, width), bias)
+
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+def traced(forward: Callable[P, R], jit: bool) -> Callable[P, R]:
+    """A forward pass, kernel by kernel as it stands or compiled as one program."""
+    return ktpu.jit(forward) if jit else forward
 
 
 def draw_attention(draw: Draw, n: int, heads: int, groups: int, width: int) -> Attention[Host]:

@@ -16,10 +16,14 @@ from kohakuaccel.diagnostics import Refusal
 from kohakutpu import api as ktpu
 from kohakutpu import kernels
 from kohakutpu.device import Device
-from kohakutpu.models.blocks import Attention, draw_attention, normed
+from kohakutpu.models.blocks import Attention, draw_attention, normed, traced
 from kohakutpu.models.kernels import remember
 from kohakutpu.models.parameters import A, Draw, Embedding, Host, Norm, on_device
 from kohakutpu.tensor import Tensor
+
+Tensors = tuple[Tensor, ...]
+Turns = tuple[Tensor, Tensor]
+"""Cosines and sines of the positions."""
 
 
 @dataclass(frozen=True)
@@ -85,8 +89,8 @@ def draw_llama(c: LlamaConfig, seed: int = 0) -> LlamaWeights[Host]:
 class Cache:
     """Keys and values of every block, each (B, groups, capacity, head); the first `used` rows count."""
 
-    keys: tuple[Tensor, ...]
-    values: tuple[Tensor, ...]
+    keys: Tensors
+    values: Tensors
     used: int
 
     @property
@@ -95,24 +99,31 @@ class Cache:
 
 
 class Llama:
-    """Weights on a device, the word table on the host."""
+    """Weights on a device, the word table on the host.
 
-    def __init__(self, weights: LlamaWeights[Host], config: LlamaConfig, device: Device | None = None) -> None:
+    jit: what follows the lookup of a prompt is traced once for each length, and compiled as one program. A step stays
+    kernel by kernel: its products have one row, which the library gives to clusters and the scheduler to vector cores.
+    """
+
+    def __init__(
+        self, weights: LlamaWeights[Host], config: LlamaConfig, device: Device | None = None, jit: bool = False
+    ) -> None:
         self.config = config
         self.words = Embedding(weights.words, device)
         self.blocks: tuple[LlamaBlock[Tensor], ...] = on_device(weights.blocks, device)
         self.norm: Norm[Tensor] = on_device(weights.norm, device)
         self.head: Tensor = ktpu.tensor(weights.head, device=device).pin()
+        self.whole, self.first = traced(self._whole, jit), traced(self._first, jit)
 
     @property
     def device(self) -> Device:
         return self.head.device
 
-    def _turns(self, length: int, first: int) -> list[Tensor]:
-        tables = kernels.rope_tables(length, self.config.head, self.config.base, first)
-        return [ktpu.tensor(table, device=self.device) for table in tables]
+    def _turns(self, length: int, first: int) -> Turns:
+        cos, sin = kernels.rope_tables(length, self.config.head, self.config.base, first)
+        return ktpu.tensor(cos, device=self.device), ktpu.tensor(sin, device=self.device)
 
-    def _projected(self, x: Tensor, block: LlamaBlock[Tensor], turns: list[Tensor]) -> tuple[Tensor, Tensor, Tensor]:
+    def _projected(self, x: Tensor, block: LlamaBlock[Tensor], turns: Turns) -> tuple[Tensor, Tensor, Tensor]:
         """q, k (rotated) and v of x (B, L, width)."""
         h, w = normed(x, block.norm1, self.config.eps), block.attention
         q, k, v = (kernels.split_heads(h, m) for m in (w.q, w.k, w.v))
@@ -128,11 +139,21 @@ class Llama:
 
     def __call__(self, tokens: NDArray[Any]) -> Tensor:
         """Logits (B, L, vocabulary) of every position of integer tokens (B, L)."""
-        x, turns = self.words(tokens), self._turns(tokens.shape[1], 0)
+        return self.whole(self.words(tokens), self._turns(tokens.shape[1], 0))
+
+    def _passed(self, x: Tensor, turns: Turns) -> tuple[Tensor, list[Tensor], list[Tensor]]:
+        """Hidden values behind all blocks, and the keys and values of each."""
+        keys: list[Tensor] = []
+        values: list[Tensor] = []
         for block in self.blocks:
             q, k, v = self._projected(x, block, turns)
             x = self._rest(kernels.flash_attention(q, k, v, causal=True), x, block)
-        return self._logits(x)
+            keys.append(k)
+            values.append(v)
+        return x, keys, values
+
+    def _whole(self, x: Tensor, turns: Turns) -> Tensor:
+        return self._logits(self._passed(x, turns)[0])
 
     def prefill(self, tokens: NDArray[Any], capacity: int) -> tuple[Tensor, Cache]:
         """Logits (B, 1, vocabulary) behind the last of tokens (B, L), and a cache with room for `capacity` in all.
@@ -143,24 +164,22 @@ class Llama:
         c = self.config
         if capacity <= length:
             raise Refusal("a cache has room for the prompt and a token", where="Llama", got=capacity, limit=length + 1)
-        x, turns = self.words(tokens), self._turns(length, 0)
         room = ktpu.zeros((batch, c.groups, capacity - length, c.head), device=self.device)
-        keys: list[Tensor] = []
-        values: list[Tensor] = []
-        for block in self.blocks:
-            q, k, v = self._projected(x, block, turns)
-            x = self._rest(kernels.flash_attention(q, k, v, causal=True), x, block)
-            keys.append(kernels.concat([k, room], axis=2))
-            values.append(kernels.concat([v, room], axis=2))
-        last = kernels.slice(x, axis=1, start=length - 1, stop=length)
-        return self._logits(last), Cache(tuple(keys), tuple(values), length)
+        logits, keys, values = self.first(self.words(tokens), self._turns(length, 0), room)
+        return logits, Cache(keys, values, length)
+
+    def _first(self, x: Tensor, turns: Turns, room: Tensor) -> tuple[Tensor, Tensors, Tensors]:
+        x, keys, values = self._passed(x, turns)
+        last = kernels.slice(x, axis=1, start=x.shape[1] - 1, stop=x.shape[1])
+        filled = [tuple(kernels.concat([part, room], axis=2) for part in each) for each in (keys, values)]
+        return self._logits(last), filled[0], filled[1]
 
     def step(self, tokens: NDArray[Any], cache: Cache) -> tuple[Tensor, Cache]:
         """Logits (B, 1, vocabulary) behind one more token for each sequence, tokens (B,); the cache with it.
 
         The position is data: every step runs the same programs. Refused: a full cache.
         """
-        c, at = self.config, cache.used
+        at = cache.used
         if at >= cache.capacity:
             raise Refusal("a cache has room for one more token", where="Llama", got=at + 1, limit=cache.capacity)
         batch = tokens.shape[0]
@@ -168,18 +187,25 @@ class Llama:
         here = ktpu.tensor(place == at, device=self.device)
         keep = ktpu.tensor(np.broadcast_to(place <= at, (batch, cache.capacity)), device=self.device)
         x, turns = self.words(tokens[:, None]), self._turns(1, at)
+        logits, keys, values = self._next(x, turns, here, keep, cache.keys, cache.values)
+        return logits, Cache(keys, values, at + 1)
+
+    def _next(
+        self, x: Tensor, turns: Turns, here: Tensor, keep: Tensor, old_keys: Tensors, old_values: Tensors
+    ) -> tuple[Tensor, Tensors, Tensors]:
+        c, batch = self.config, x.shape[0]
         keys: list[Tensor] = []
         values: list[Tensor] = []
         for n, block in enumerate(self.blocks):
             q, k, v = self._projected(x, block, turns)
-            seen_k, seen_v = remember(cache.keys[n], cache.values[n], k, v, here)
+            seen_k, seen_v = remember(old_keys[n], old_values[n], k, v, here)
             # The heads of a group are rows against the same keys.
             rows = q.reshape(batch, c.groups, c.heads // c.groups, c.head)
             o = kernels.flash_attention(rows, seen_k, seen_v, keep=keep).reshape(batch, c.heads, 1, c.head)
             x = self._rest(o, x, block)
             keys.append(seen_k)
             values.append(seen_v)
-        return self._logits(x), Cache(tuple(keys), tuple(values), at + 1)
+        return self._logits(x), tuple(keys), tuple(values)
 
     def generate(self, tokens: NDArray[Any], count: int, capacity: int | None = None) -> NDArray[np.int64]:
         """`count` more tokens (B, count) behind tokens (B, L), the likeliest each time."""

@@ -82,6 +82,6 @@ class MiniLM:
         ids = np.array([one.ids for one in found], np.int64)
         return ids, np.array([one.attention_mask for one in found], np.float32)
 
-    def on(self, device: Device | None = None) -> Bert:
+    def on(self, device: Device | None = None, jit: bool = False) -> Bert:
         """The encoder on a device; `embed` of what `tokens` returns gives sentence embeddings (B, 384) of length 1."""
-        return Bert(bert_from_state(self.state, self.config.heads), self.config, device)
+        return Bert(bert_from_state(self.state, self.config.heads), self.config, device, jit)

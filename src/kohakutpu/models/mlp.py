@@ -13,6 +13,7 @@ from kohakuaccel.diagnostics import Refusal
 from kohakutpu import api as ktpu
 from kohakutpu import kernels
 from kohakutpu.device import Device
+from kohakutpu.models.blocks import traced
 from kohakutpu.models.parameters import Draw, Host, Linear, on_device
 from kohakutpu.tensor import Tensor
 
@@ -26,9 +27,11 @@ def draw_mlp(sizes: Sequence[int], seed: int = 0) -> Layers:
 
 
 class MLP:
-    """Layers on a device; a call takes x (..., K) to (..., N)."""
+    """Layers on a device; a call takes x (..., K) to (..., N). jit: compiled as one program."""
 
-    def __init__(self, layers: Layers, activation: str = "relu", device: Device | None = None) -> None:
+    def __init__(
+        self, layers: Layers, activation: str = "relu", device: Device | None = None, jit: bool = False
+    ) -> None:
         if not layers:
             raise Refusal("a perceptron has at least one layer", where="MLP", got=0)
         for before, after in pairwise(layers):
@@ -36,6 +39,7 @@ class MLP:
                 raise Refusal("layers fit each other", where="MLP", got=f"{before.w.shape} then {after.w.shape}")
         self.layers: tuple[Linear[Tensor], ...] = on_device(layers, device)
         self.activation = activation
+        self.forward = traced(self._forward, jit)
 
     @classmethod
     def from_numpy(cls, weights: Sequence[NDArray[Any]], biases: Sequence[NDArray[Any]], **options: Any) -> MLP:
@@ -48,8 +52,10 @@ class MLP:
     def __call__(self, x: Any) -> Tensor:
         h = ktpu.tensor(x, device=self.layers[0].w.device)
         shape = (*h.shape[:-1], self.layers[-1].w.shape[0])
-        h = h.reshape(-1, h.shape[-1])
+        return self.forward(h.reshape(-1, h.shape[-1])).reshape(shape)
+
+    def _forward(self, h: Tensor) -> Tensor:
         for n, layer in enumerate(self.layers):
             last = n == len(self.layers) - 1
             h = kernels.linear(h, layer.w, layer.b, activation="none" if last else self.activation)
-        return h.reshape(shape)
+        return h

@@ -9,7 +9,7 @@ from kohakuaccel.diagnostics import Refusal
 from kohakutpu import api as ktpu
 from kohakutpu import kernels
 from kohakutpu.device import Device
-from kohakutpu.models.blocks import Attention, attend, draw_biased_attention, feed_forward, normed
+from kohakutpu.models.blocks import Attention, attend, draw_biased_attention, feed_forward, normed, traced
 from kohakutpu.models.parameters import A, Draw, Host, Linear, Norm, on_device
 from kohakutpu.tensor import Tensor
 
@@ -78,22 +78,33 @@ def draw_vit(c: ViTConfig, seed: int = 0) -> ViTWeights[Host]:
 
 
 class ViT:
-    """Weights on a device; a call takes images (B, channels, image, image) to logits (B, classes)."""
+    """Weights on a device; a call takes images (B, channels, image, image) to logits (B, classes).
 
-    def __init__(self, weights: ViTWeights[Host], config: ViTConfig, device: Device | None = None) -> None:
+    jit: the forward pass is traced once for each number of images, and compiled as one program.
+    """
+
+    def __init__(
+        self, weights: ViTWeights[Host], config: ViTConfig, device: Device | None = None, jit: bool = False
+    ) -> None:
         self.config = config
         self.weights: ViTWeights[Tensor] = on_device(weights, device)
+        self.forward = traced(self._forward, jit)
 
     def __call__(self, images: Any) -> Tensor:
-        c, w = self.config, self.weights
-        x = ktpu.tensor(images, device=w.token.device)
+        c = self.config
+        x = ktpu.tensor(images, device=self.weights.token.device)
         if x.shape[1:] != (c.channels, c.image, c.image):
             limit = f"(B, {c.channels}, {c.image}, {c.image})"
             raise Refusal("images have the model's size", where="ViT", got=x.shape, limit=limit)
         batch, side = x.shape[0], c.image // c.patch
         # Pixels that came from the host are put in patch order on their way to the device: no arithmetic.
         x = x.reshape(batch, c.channels, side, c.patch, side, c.patch).transpose(0, 2, 4, 1, 3, 5)
-        x = kernels.linear(x.reshape(batch, c.patches, -1), w.embed.w, w.embed.b)
+        return self.forward(x.reshape(batch, c.patches, -1))
+
+    def _forward(self, patches: Tensor) -> Tensor:
+        """Logits of patches (B, P, channels * patch * patch)."""
+        c, w, batch = self.config, self.weights, patches.shape[0]
+        x = kernels.linear(patches, w.embed.w, w.embed.b)
         x = kernels.concat([w.token.broadcast_to((batch, 1, c.width)), x], axis=1) + w.position
         for b in w.blocks:
             x = attend(normed(x, b.norm1, c.eps), b.attention, x)

@@ -6,9 +6,12 @@ It decides which launches belong to the timeline and adds the host's data transf
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import TYPE_CHECKING, TypeVar
 
+from kohakuaccel.device import Counters
 from kohakuaccel.image import Image
+from kohakuaccel.machine import Machine
 from kohakuaccel.sim import LaterDict, Stage, Timeline, joined
 from kohakutpu.sim.parts import KINDS, WORK
 from kohakutpu.sim.signature import signature
@@ -18,13 +21,14 @@ if TYPE_CHECKING:
     from kohakutpu.device import Device
 
 R = TypeVar("R")
+ENTRY = 256  # bytes of an FP16 entry
 
 
 def timed(device: Device, call: Callable[[], R], name: str) -> tuple[R, Timeline]:
     """`call()` and the Timeline of all images that it ran on `device`.
 
     A launch starts when the one before it is over; the host's time between launches is not in `cycles`. What the
-    host moved in and out as data is in `host` by its bytes alone (datasheet 8.1), without a cost per transaction.
+    host moved in and out as data is in `host`, item by item (`_moved`).
     Launches that differ in nothing but addresses (the layers of a model) are timed once, and have one name: the
     kernel's, numbered where a kernel became several images.
     """
@@ -47,7 +51,7 @@ def timed(device: Device, call: Callable[[], R], name: str) -> tuple[R, Timeline
             before(image, kernels)
 
     counters = device.counters
-    moved = counters.bytes_to_device, counters.bytes_from_device
+    then = replace(counters)
     device.on_run = note
     try:
         result = call()
@@ -59,14 +63,24 @@ def timed(device: Device, call: Callable[[], R], name: str) -> tuple[R, Timeline
     else:
         whole = Timeline(name, machine.name, machine.params.clock_mhz, KINDS, WORK, assumed=assumed(machine))
         whole.stages.append(Stage("nothing ran", 0, 0, 0))
-    for purpose, now, then in (
-        ("data in", counters.bytes_to_device, moved[0]),
-        ("data out", counters.bytes_from_device, moved[1]),
-    ):
-        if now > then:
-            whole.host[purpose] = -(-(now - then) // machine.timing.host_bytes)
+    whole.host.update(_moved(machine, then, counters))
     whole.counters["launches"] = len(launches)
     return result, whole
+
+
+def _moved(machine: Machine, then: Counters, now: Counters) -> dict[str, int]:
+    """Host cycles of tensor data moved since `then`, by purpose: bytes on the link, what a quantising upload takes
+    beyond them, and the cost of each transaction (datasheet 8.1)."""
+    t = machine.timing
+    entries = (now.quantised_bytes - then.quantised_bytes) // ENTRY
+    quantising = max(0, t.upload_in - ENTRY // t.host_bytes) + t.upload_out
+    found = {
+        "data in": -(-(now.bytes_to_device - then.bytes_to_device) // t.host_bytes),
+        "data out": -(-(now.bytes_from_device - then.bytes_from_device) // t.host_bytes),
+        "quantising upload": entries * quantising,
+        "data transactions": (now.transfers - then.transfers) * t.host_transaction,
+    }
+    return {purpose: cycles for purpose, cycles in found.items() if cycles}
 
 
 def _printed(name: str, levels: Callable[[], Mapping[str, str]]) -> LaterDict[str]:

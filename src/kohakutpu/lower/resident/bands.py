@@ -65,6 +65,8 @@ class ClusterBand:
     def describe(self) -> Sequence[str]:
         units = ", ".join(c.name for c, _ in self.pairs[: len(self.tiles)])
         lines = [f"{_group(self.chain, self.tiles)} on {units}"]
+        if self.tiles[0] > 0:
+            return [f"{lines[0]}: as row tile 0"]
         for p in self.step.products:
             left = p.a.text if isinstance(p.a, Fetched) else p.a.name
             size = f"{p.gm}x{p.gn} sub-tiles, {p.count} chunks of {p.nk} K blocks"
@@ -200,6 +202,8 @@ class CoreBand:
         units = ", ".join(core.name for _, core in self.pairs[: len(self.tiles)])
         program = self.programs_of[0]
         lines = [f"{_group(self.chain, self.tiles)} on {units}"]
+        if self.tiles[0] > 0:
+            return [f"{lines[0]}: as row tile 0"]
         for row in self.step.rows:
             names = {k: o.name for k, o in enumerate(row.operands)}
             for n, target in row.results:
