@@ -107,9 +107,9 @@ def test_a_descriptor_is_written_as_far_as_it_changes() -> None:
         ((1, 8, 8, 32), 60, {}, "one row per output pixel"),
     ],
 )
-def test_refused(image: tuple[int, ...], pixels: int, knobs: dict[str, object], said: str) -> None:
+def test_refused(image: tuple[int, ...], pixels: int, knobs: dict[str, int], said: str) -> None:
     with pytest.raises(Refusal) as caught:
-        plan(image, 8, pixels, **knobs)
+        plan(image, 8, pixels, DESC, **knobs)
     assert said in str(caught.value)
 
 

@@ -8,7 +8,7 @@ fills come in one order.
 from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
@@ -60,9 +60,16 @@ _COLUMNS = len(isa.CLUSTER.fields)
 _ANCHOR = isa.CLUSTER.column("anchor")
 ANCHOR = 40  # the only accumulator anchor of this machine (datasheet 5.6)
 TAGS = 256
-Run = tuple[int, int, int]  # byte offset, bytes of an entry, whether quantised
 _AXES = ("abase0", "ext0", "abase1", "ext1")
 _DIMENSION = ("count", "stride", "axis", "astep")
+
+
+class Run(NamedTuple):
+    """Consecutive entries of a packed operand: byte offset, bytes of an entry, whether they are quantised."""
+
+    offset: int
+    size: int
+    preq: int
 
 
 class _Side:
@@ -158,7 +165,7 @@ class CrewStream:
         key = (buffer, batch, tile, chunk)
         if isinstance(layout, WindowPack):
             return key, buffer, tuple(layout.pieces(batch, tile, chunk, self._most))
-        return key, buffer, (layout.run_offset(batch, tile, chunk), layout.entry_bytes, int(layout.preq))
+        return key, buffer, Run(layout.run_offset(batch, tile, chunk), layout.entry_bytes, int(layout.preq))
 
     def _operand(self, sel: int, wanted: list[tuple[int, int]], term: Term, chunk: int) -> dict[int, int]:
         """Slots of an operand's chunk by member, filled where it is not in L1. wanted: (member, instance)."""
@@ -173,8 +180,8 @@ class CrewStream:
                 groups.setdefault(key if shared else (m, key), ([], buffer, where))[0].append(m)
         for missing, buffer, where in groups.values():
             self.filled[sel] += 1
-            if len(where) == 3 and not isinstance(where[0], Piece):
-                self._fill(sel, missing, slots[missing[0]], buffer, *where)
+            if isinstance(where, Run):
+                self._fill(sel, missing, slots[missing[0]], buffer, where)
             else:
                 self._fill_pieces(sel, missing[0], slots[missing[0]], buffer, where)
         return slots
@@ -197,9 +204,10 @@ class CrewStream:
                 dsel=index,
             )
 
-    def _fill(self, sel: int, missing: list[int], slot: int, buffer: int, offset: int, size: int, preq: int) -> None:
+    def _fill(self, sel: int, missing: list[int], slot: int, buffer: int, run: Run) -> None:
         """One chunk into the same slot of these members, as one fetch."""
         shape = self._shapes[sel]
+        offset, size, preq = run
         self._charge(missing, shape.size, preq)
         done = 0
         while done < shape.size:
