@@ -74,6 +74,18 @@ def _rope(x: g.Tensor, cos: g.Tensor, turn: g.Tensor) -> g.Tensor:
     return g.concat([first * cos - second * turn, second * cos + first * turn], -1)
 
 
+def _llama(x: g.Tensor, q: g.Tensor, k: g.Tensor, v: g.Tensor, cos: g.Tensor, turn: g.Tensor) -> g.Tensor:
+    """Four rotated query heads over two of keys and values, from their projections on."""
+    length, width = x.shape[0], 32
+    query, key = (_rope(g.heads(g.linear(x, w), n), cos, turn) for w, n in ((q, 4), (k, 2)))
+    value = g.heads(g.linear(x, v), 2)
+    repeated = [
+        g.reshape(g.expand(g.reshape(t, (2, 1, length, width)), (2, 2, length, width)), (4, length, width))
+        for t in (key, value)
+    ]
+    return g.attention(query, *repeated, causal=True)
+
+
 def _kept(x: g.Tensor, w: g.Tensor) -> tuple[g.Tensor, ...]:
     """Values that leave and are read again."""
     hidden = g.relu(g.linear(x, w))
@@ -154,5 +166,12 @@ WORKLOADS = (
     ),
     Workload("running sum", lambda x: g.cumsum(x, 1), {"x": (5, 20)}),
     Workload("along the first axis", lambda x: g.softmax(x, 0), {"x": (12, 3, 20)}),
+    Workload(
+        "grouped and rotated heads",
+        _llama,
+        {"x": (10, 64), "q": (128, 64), "k": (64, 64), "v": (64, 64), "cos": (10, 16), "turn": (10, 16)},
+        0.1,
+        0.2,
+    ),
     Workload("mean and spread", lambda x: (g.mean(x, -1), g.var(x, -1)), {"x": (6, 40)}),
 )
