@@ -56,7 +56,7 @@ def _block(x: g.Tensor, *weights: g.Tensor) -> g.Tensor:
     n1, q, b, k, v, o, n2, gate, up, down = weights
     a = g.rmsnorm(x, n1)
     query, key, value = g.linear(a, q, b), g.linear(a, k), g.linear(a, v)
-    mixed = g.attention(*(g.heads(t, 2) for t in (query, key, value)), causal=True)
+    mixed = g.attention(g.heads(query, 2), g.heads(key, 2), g.heads(value, 2), causal=True)
     y = x + g.linear(g.reshape(g.permute(mixed, (1, 0, 2)), x.shape), o)
     c = g.rmsnorm(y, n2)
     return y + g.linear(g.silu(g.linear(c, gate)) * g.linear(c, up), down)
@@ -64,14 +64,26 @@ def _block(x: g.Tensor, *weights: g.Tensor) -> g.Tensor:
 
 def _grouped(q: g.Tensor, k: g.Tensor, v: g.Tensor) -> g.Tensor:
     """Two query heads share one head of keys and values."""
-    return g.attention(
-        q, *(g.reshape(g.expand(g.reshape(t, (1, 2, 1, 12, 32)), (1, 2, 2, 12, 32)), q.shape) for t in (k, v))
-    )
+    keys, values = (g.reshape(g.expand(g.reshape(t, (1, 2, 1, 12, 32)), (1, 2, 2, 12, 32)), q.shape) for t in (k, v))
+    return g.attention(q, keys, values)
 
 
 def _rope(x: g.Tensor, cos: g.Tensor, turn: g.Tensor) -> g.Tensor:
     first, second = g.slice_(x, -1, 0, 16), g.slice_(x, -1, 16, 32)
     return g.concat([first * cos - second * turn, second * cos + first * turn], -1)
+
+
+def _llama(x: g.Tensor, q: g.Tensor, k: g.Tensor, v: g.Tensor, cos: g.Tensor, turn: g.Tensor) -> g.Tensor:
+    """Four rotated query heads over two of keys and values, from their projections on."""
+    length, width = x.shape[0], 32
+    query, key = (_rope(g.heads(g.linear(x, w), n), cos, turn) for w, n in ((q, 4), (k, 2)))
+    value = g.heads(g.linear(x, v), 2)
+    repeated = [
+        g.reshape(g.expand(g.reshape(t, (2, 1, length, width)), (2, 2, length, width)), (4, length, width))
+        for t in (key, value)
+    ]
+    keys, values = repeated
+    return g.attention(query, keys, values, causal=True)
 
 
 def _kept(x: g.Tensor, w: g.Tensor) -> tuple[g.Tensor, ...]:
@@ -154,5 +166,12 @@ WORKLOADS = (
     ),
     Workload("running sum", lambda x: g.cumsum(x, 1), {"x": (5, 20)}),
     Workload("along the first axis", lambda x: g.softmax(x, 0), {"x": (12, 3, 20)}),
+    Workload(
+        "grouped and rotated heads",
+        _llama,
+        {"x": (10, 64), "q": (128, 64), "k": (64, 64), "v": (64, 64), "cos": (10, 16), "turn": (10, 16)},
+        0.1,
+        0.2,
+    ),
     Workload("mean and spread", lambda x: (g.mean(x, -1), g.var(x, -1)), {"x": (6, 40)}),
 )

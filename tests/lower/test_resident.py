@@ -175,6 +175,75 @@ def test_rows_that_a_core_cannot_keep(body: Any, text: str) -> None:
     assert text in note
 
 
+@kernel
+def right_temporary(x=L.In(M, K), w=L.In(N, K), y=L.Out(M, N)):
+    """The temporary is on both sides of the second product."""
+    s = L.temp(M, K)
+    for r in grid(x.rows()):
+        s[r] <<= x[r] * 2
+    t = L.temp(N, K)
+    for r in grid(w.rows()):
+        t[r] <<= w[r] * 2
+    for i, j in grid(s.tiles(4), t.tiles(4)):
+        acc = L.tile(4, 4, 1)
+        for k in sweep(s.chunks32(1)):
+            acc += s[i, k] @ t[j, k]
+        y[i, j] <<= acc
+
+
+@kernel
+def two_accumulators(x=L.In(M, K), w=L.In(N, K), v=L.In(P, N), y=L.Out(M, P)):
+    h = L.temp(M, N)
+    for i, j in grid(x.tiles(4), w.tiles(16)):
+        one, two = L.tile(4, 16, 1), L.tile(4, 16, 1)
+        for k in sweep(x.chunks32(1)):
+            one += x[i, k] @ w[j, k]
+        for k in sweep(x.chunks32(1)):
+            two += x[i, k] @ w[j, k]
+        h[i, j] <<= one * two
+    for i, j in grid(h.tiles(4), v.tiles(16)):
+        acc = L.tile(4, 16, 1)
+        for k in sweep(h.chunks32(1)):
+            acc += h[i, k] @ v[j, k]
+        y[i, j] <<= acc
+
+
+def parts(x: Any, s: Any, h: Any) -> None:
+    for e in grid(s.parts()):
+        h[e] <<= s[e] * 2
+
+
+@pytest.mark.parametrize(
+    ("k", "text"),
+    [
+        (right_temporary, "lies in memory, in the order of rows"),
+        (two_accumulators, "a stage of several accumulators or stores meets in memory"),
+        (twice(parts), "a stage over parts knows no rows"),
+    ],
+)
+def test_stages_that_no_row_tile_holds(k: Kernel, text: str) -> None:
+    shapes = ((40, 64), (64, 64), (64, 64))[: 2 if k is right_temporary else 3]
+    (note,) = plan(k, shapes).schedule.notes
+    assert text in note
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(8))
+def test_levels_agree_on_random_shapes(seed: int) -> None:
+    """Rows, keys and columns of any length, both widths, more and fewer row tiles than cores."""
+    rng = np.random.default_rng(seed)
+    b, h, rows, keys, depth, values = (int(rng.integers(1, n)) for n in (3, 4, 90, 200, 70, 70))
+    machine = (QUANT, WIDE, machines.load("mini").with_(features={"r2_vc_quant": True}))[seed % 3]
+    shapes = (b, h, rows, depth), (b, 1, keys, depth), (b, 1, keys, values)
+    made = plan(kernels.flash_attention, shapes, machine)
+    assert "stay on chip" in made.schedule.notes[0]
+    inputs = [rng.standard_normal(s).astype(np.float16) for s in shapes]
+    (one,), (two,), (three,) = made.run_schedule(*inputs), made.run_program(*inputs), made.run_image(*inputs)
+    assert one.tobytes() == two.tobytes() == three.tobytes()
+    q, k, v = inputs
+    close(three, attention(q, k, v))
+
+
 def test_the_order_of_a_row_sum() -> None:
     """Sub-tile after sub-tile lane by lane, then neighbours, then pairs: worked out by hand where the order shows."""
     big, one = 2.0**16, 1.0

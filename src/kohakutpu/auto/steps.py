@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from kohakutpu.tensor import Tensor
 
 Half = NDArray[np.float16]
+PLANS_KEPT = 8  # byte orders of operands that a step remembers its plans for
 
 
 class KernelStep:
@@ -61,6 +62,8 @@ class KernelStep:
             shapes = tuple(tuple(int(str(a)) for a in port.axes) for port in trace.ports)
             schedule = build_schedule(trace, self.machine, Binding({}, (), shapes), hints)
             self._plans[hints] = Plan(self.machine, schedule)
+            if len(self._plans) > PLANS_KEPT:
+                self._plans.pop(next(iter(self._plans)))
         return self._plans[hints]
 
     def left_as(self, value: str) -> Hint | None:

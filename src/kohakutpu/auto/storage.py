@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from kohakuaccel.graph import Expr, Graph, Index, Range, Read, Statement
 from kohakuaccel.graph.expr import rebuild
-from kohakuaccel.graph.index import Quotient, Remainder
+from kohakuaccel.graph.index import Atom
 from kohakuaccel.graph.model import Reduction, Value
 from kohakuaccel.graph.rewrite.base import with_body
 from kohakutpu.auto import access
@@ -106,64 +106,70 @@ def _fits(sources: Sources, read: Read, own: Ranges, fold: Ranges) -> bool:
     )
 
 
-def _groups(read: Read, statement: Statement, own: Ranges, fold: Ranges) -> Ranges:
-    """The ranges a read follows in the order of its matrices: what leads, then rows and columns as they lie now."""
-    place_of = {r: n for n, i in enumerate(read.indices) for r in i.ranges()}
-    lead = [r for r in long((*statement.ranges, *statement.reduced)) if r in place_of and r not in (*own, *fold)]
-    deep = [r for r in fold if r in place_of]
-    # Several folded ranges: one product for each point of the outer ones.
-    rows, columns = [r for r in own if r in place_of], deep[-1:]
-    lead += deep[:-1]
-    matrix = [*rows, *columns]
-    return (*lead, *matrix)
+def _groups(read: Read, statement: Statement, own: Ranges, fold: Ranges) -> tuple[Atom, ...]:
+    """What a read's indices are made of, in the order of its matrices: what leads, then rows and columns."""
+    found = list(dict.fromkeys(atom for index in read.indices for atom, _ in index.terms))
+    space = {r: n for n, r in enumerate((*statement.ranges, *statement.reduced))}
+    rows = [a for a in found if a in own]
+    deep = [a for a in found if a in fold]
+    # Of several folded ranges, one product for each point of the outer ones.
+    lead = [a for a in found if a not in (*rows, *deep)]
+    lead.sort(key=lambda a: min((space[r] for r in Index.of(a).ranges()), default=0))
+    return (*lead, *deep[:-1], *sorted(rows, key=lambda a: own.index(a) if isinstance(a, Range) else 0), *deep[-1:])
 
 
-def _cuts(read: Read, shape: tuple[int, ...]) -> list[list[Range]] | None:
-    """Per axis of the value, the ranges its index is made of, slowest first; None where they do not cover it once."""
-    found: list[list[Range]] = []
+def _extent(atom: Atom) -> int:
+    return Index.of(atom).interval()[1] + 1
+
+
+def _cuts(read: Read, shape: tuple[int, ...]) -> list[list[Atom]] | None:
+    """Per axis of the value, what its index is made of, slowest first; None where that does not cover it once."""
+    found: list[list[Atom]] = []
     for index, extent in zip(read.indices, shape):
-        if not index.affine or index.offset:
+        if index.offset or any(True for _ in index.lookups()):
             return None
-        ranges = sorted(index.ranges(), key=index.coefficient, reverse=True)
+        terms = sorted(index.terms, key=lambda term: term[1], reverse=True)
         count = 1
-        for r in reversed(ranges):
-            if index.coefficient(r) != count:
+        for atom, factor in reversed(terms):
+            if factor != count:
                 return None
-            count *= r.extent
+            count *= _extent(atom)
         if count != extent:
             return None
-        found.append(ranges)
-    flat = [r for ranges in found for r in ranges]
-    return found if len(set(flat)) == len(flat) else None
+        found.append([atom for atom, _ in terms])
+    every = [atom for atoms in found for atom in atoms]
+    return found if len(set(every)) == len(every) else None
 
 
-def _reordered(sources: Sources, read: Read, order: Ranges) -> Graph | None:
+def _reordered(sources: Sources, read: Read, order: tuple[Atom, ...]) -> Graph | None:
     """The graph with the value computed in another order of (parts of) its axes, where every reader can follow."""
     graph = sources.graph
     value = graph.statement(read.value)
     cuts = _cuts(read, value.shape)
-    if cuts is None or value.name in sources.outputs or set(order) != {r for ranges in cuts for r in ranges}:
+    if cuts is None or value.name in sources.outputs:
         return None
-    fresh = {r: Range(f"i{n}", r.extent) for n, r in enumerate(order)}
+    fresh = {atom: Range(f"i{n}", _extent(atom)) for n, atom in enumerate(order)}
     new: dict[Range, Index] = {}
-    for own, ranges in zip(value.ranges, cuts):
-        place = Index.of(0)
-        for r in ranges:
-            place = place * r.extent + fresh[r]
-        new[own] = place
+    for own, atoms in zip(value.ranges, cuts):
+        new[own] = access.over(fresh[atom] for atom in atoms)
     folded = {r: Range(f"k{n}", r.extent) for n, r in enumerate(value.reduced)}
     body = value.body.substitute(new | {r: Index.of(f) for r, f in folded.items()})
     reduction = Reduction(value.reduction.op, tuple(folded.values())) if value.reduction else None
     name = graph.fresh(f"{value.name}_ordered")
-    made = Statement(name, value.dtype, tuple(fresh[r] for r in order), body, reduction)
+    made = Statement(name, value.dtype, tuple(fresh.values()), body, reduction)
+    followed = True
 
     def change(e: Expr) -> Expr:
+        nonlocal followed
         if not isinstance(e, Read) or e.value != value.name:
             return e
         at: dict[Range, Index] = {}
-        for index, ranges in zip(e.indices, cuts):
-            at |= access.digits(ranges, index)
-        return Read(name, tuple(at[r] for r in order), e.guards, e.pad)
+        for index, atoms in zip(e.indices, cuts):
+            at |= access.digits([fresh[atom] for atom in atoms], index)
+        moved = tuple(at[r] for r in fresh.values())
+        before = {atom for i in e.indices for atom, _ in i.terms}
+        followed &= all(isinstance(atom, Range) or atom in before for i in moved for atom, _ in i.terms)
+        return Read(name, moved, e.guards, e.pad)
 
     values: list[Value] = []
     for v in graph.values:
@@ -171,28 +177,20 @@ def _reordered(sources: Sources, read: Read, order: Ranges) -> Graph | None:
             v = made
         elif isinstance(v, Statement):
             v = with_body(v, rebuild(v.body, change))
-            if any(r.value == name and not _affine(r) for r in v.body.reads()):
-                return None
         values.append(v)
-    return graph.with_values(values)
+    return graph.with_values(values) if followed else None
 
 
-def _affine(read: Read) -> bool:
-    return all(not isinstance(atom, Quotient | Remainder) for i in read.indices for atom, _ in i.terms)
-
-
-def _copied(sources: Sources, read: Read, contraction: Statement, order: Ranges) -> Graph:
+def _copied(sources: Sources, read: Read, contraction: Statement, order: tuple[Atom, ...]) -> Graph:
     """The graph with the operand copied into the order of its matrices first."""
     graph = sources.graph
-    fresh = {r: Range(f"i{n}", r.extent) for n, r in enumerate(order)}
+    ranges: list[Range] = []
+    for atom in order:
+        ranges += [r for r in (*contraction.ranges, *contraction.reduced) if r in Index.of(atom).ranges()]
+    every = tuple(dict.fromkeys(ranges))
+    fresh = {r: Range(f"i{n}", r.extent) for n, r in enumerate(every)}
     name = graph.fresh(f"{read.value}_copy")
     body = read.substitute({r: Index.of(f) for r, f in fresh.items()})
-    made = Statement(name, graph[read.value].dtype, tuple(fresh[r] for r in order), body)
-    there = Read(name, tuple(Index.of(r) for r in order))
-    values: list[Value] = []
-    for v in graph.values:
-        if v.name == contraction.name:
-            values.append(made)
-            v = with_body(contraction, rebuild(contraction.body, lambda e: there if e == read else e))
-        values.append(v)
-    return graph.with_values(values)
+    made = Statement(name, graph[read.value].dtype, tuple(fresh.values()), body)
+    there = Read(name, tuple(Index.of(r) for r in every))
+    return _with(graph, made, with_body(contraction, rebuild(contraction.body, lambda e: there if e == read else e)))

@@ -30,6 +30,7 @@ from kohakutpu.lower.vector_stream import VectorStream
 
 Ints = NDArray[np.int64]
 Pair = tuple[Unit, Unit]  # cluster, core
+_COLUMN = {name: isa.CLUSTER.column(name) for name in isa.CLUSTER.names}
 
 
 def _array(values: dict[int, Array], number: int) -> Any:
@@ -156,9 +157,12 @@ class ClusterBand:
             buffers.append(-1 if isinstance(p.dst, Held) else p.dst)
         for item in ahead:
             fill(*item)
-        names = isa.CLUSTER.names
-        defaults = {"nk": 1, "anchor": ANCHOR}
-        table = np.array([[{**defaults, **row}.get(name, 0) for name in names] for row in rows], np.int64)
+        table = np.zeros((len(rows), len(_COLUMN)), np.int64)
+        table[:, _COLUMN["anchor"]] = ANCHOR
+        table[:, _COLUMN["nk"]] = 1
+        for line, row in zip(table, rows):
+            for name, value in row.items():
+                line[_COLUMN[name]] = value
         return UnitProgram(
             cluster,
             StepClusterCodec(self.machine, cluster, self.chain.memo),
@@ -260,6 +264,15 @@ class CoreBand:
         ]
 
     def _program(self, cluster: Unit, core: Unit, program: Program, n: int, source: int) -> UnitProgram:
+        """The same for every group where nothing goes to memory."""
+        if any(isinstance(target, Out) for row in self.step.rows for _, target in row.results):
+            return self._stream(cluster, core, program, n, source)
+        key = ("stream", id(self.step), core.index, self.load, source)
+        if key not in self.chain.memo:
+            self.chain.memo[key] = self._stream(cluster, core, program, n, source)
+        return self.chain.memo[key]
+
+    def _stream(self, cluster: Unit, core: Unit, program: Program, n: int, source: int) -> UnitProgram:
         stream = VectorStream(self.machine, core, source)
         if self.load:
             program.load(stream)

@@ -1,6 +1,7 @@
 """Codecs of a chain's many short streams: what differs in addresses only is checked and encoded once.
 
-They decide nothing that the plain codecs do not; what they remember belongs to one chain.
+They decide nothing that the plain codecs do not; what they remember belongs to one chain. The checks look at an
+address's place in its page and at its end, which the allocator keeps inside memory.
 """
 
 from __future__ import annotations
@@ -22,10 +23,7 @@ _ADDRESS = tuple(cluster.CLUSTER["addr"].parts())
 
 @dataclass(frozen=True, eq=False, slots=True)
 class StepClusterCodec(ClusterCodec):
-    """A cluster's codec; memo: what streams of this chain were checked and encoded.
-
-    The checks look at an address's place in its page and at its end, which the allocator keeps inside memory.
-    """
+    """A cluster's codec; memo: what streams of this chain were checked and encoded."""
 
     memo: Memo
 
@@ -58,7 +56,9 @@ class StepVectorCodec(VectorCodec):
     prepared: Rows
 
     def check(self, rows: Rows, source: SourceOf) -> None:
-        key = ("checked", self.unit.index, id(self.prepared), rows.tobytes())
+        placed = rows.copy()
+        placed[(rows[:, 0] == vector.ENV_DESC) & (rows[:, 2] == 0), self.address_column] %= PAGE
+        key = ("checked", self.unit.index, id(self.prepared), placed.tobytes())
         if key in self.memo:
             return
         before = ("state", self.unit.index, id(self.prepared))
