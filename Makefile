@@ -44,6 +44,7 @@ bench: $(STAMP)
 	$(PY) benchmarks/vector.py --check
 	$(PY) benchmarks/dispatch.py --check
 	$(PY) benchmarks/kernels.py --check
+	$(PY) benchmarks/clock.py --check
 	$(PY) benchmarks/revision2.py --check
 	$(PY) benchmarks/automatic.py --check
 	$(PY) benchmarks/models.py --check

@@ -48,7 +48,7 @@ def test_a_quick_clock_run() -> None:
     done = subprocess.run(command, capture_output=True, text=True, check=True)
     record = json.loads(done.stdout.splitlines()[-1])
     assert all(row["simulated cycles"] > 0 and row["M cycles/s"] > 1 for row in record["rows"])
-    assert len(record["bars"]) == 2
+    assert len(record["bars"]) == 3
 
 
 @pytest.mark.slow

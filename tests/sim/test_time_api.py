@@ -137,9 +137,9 @@ def moved(*envelopes: tuple[int, int, int, int]) -> list[int]:
     from kohakutpu.sim import programs
 
     rows = np.array(envelopes, np.int64)
-    found = np.zeros((len(rows), 5), np.int64)
+    found = np.zeros((len(rows), programs.FOUND), np.int64)
     programs.traffic(programs.cores(1), np.zeros(len(rows), np.int64), rows, found)
-    return found[-1].tolist()
+    return found[-1, :5].tolist()
 
 
 def test_traffic_of_a_program() -> None:

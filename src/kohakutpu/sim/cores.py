@@ -29,7 +29,6 @@ from kohakutpu.sim.state import (
     T_FLIT,
     T_GAP,
     T_VC_SLOT,
-    T_VDRAIN,
     T_VFILL,
     U_ACCEPTED,
     U_BEGAN,
@@ -48,6 +47,7 @@ from kohakutpu.sim.state import (
     W_LINE,
     W_N,
     W_OP,
+    W_PACE,
     W_READS,
     W_WRITES,
     WAIT,
@@ -77,7 +77,7 @@ def computed(s: Any, now: int, u: int, w: int) -> None:
     words = max(work[W_WRITES], work[W_FLITS])
     row[U_LEFT], row[U_SENT] = words, 0
     if words:
-        push(s, max(now, row[U_RUN_END] - s[T_VDRAIN] * words), EV_STORE, u, w, 0)
+        push(s, max(now, row[U_RUN_END] - work[W_PACE] * words), EV_STORE, u, w, 0)
     else:
         push(s, max(now, row[U_RUN_END]), EV_RETIRE, u, w, 0)
 
@@ -134,7 +134,7 @@ def store(s: Any, now: int, u: int, w: int) -> None:
         row[U_SINCE] = now
         wait(s, row[U_PORT], u, 0, 1)
         return
-    _burst(s, now + s[T_VDRAIN] * min(s[T_BURST_WORDS], row[U_LEFT]), u, w)
+    _burst(s, now + work_of(s, w)[W_PACE] * min(s[T_BURST_WORDS], row[U_LEFT]), u, w)
 
 
 @separate(signature("void", 3))
@@ -143,7 +143,7 @@ def store_granted(s: Any, now: int, u: int, w: int) -> None:
     row = unit_of(s, u)
     on = port_of(s, row[U_PORT])[P_WRITE_TRACK]
     span(s, row[U_TRACK], row[U_SINCE], now, WAIT, text(X_PORT_BUSY, 0, 0, 0), on, work_of(s, w)[W_LINE])
-    _burst(s, now + s[T_VDRAIN] * min(s[T_BURST_WORDS], row[U_LEFT]), u, w)
+    _burst(s, now + work_of(s, w)[W_PACE] * min(s[T_BURST_WORDS], row[U_LEFT]), u, w)
 
 
 @separate(signature("void", 3))

@@ -24,7 +24,8 @@ VSETI, VLOOP, VFILL, VDRAIN, VHALT = (int(vector.OP[n]) for n in ("VSETI", "VLOO
 OP_SHIFT = vector.WORDS.opcode[1]
 AD_SHIFT, SA_SHIFT, VD_SHIFT = _low("VFILL", "ad"), _low("VSETI", "sa"), _low("VSETI", "vd")
 COUNT_SHIFT, BODY_SHIFT = _low("VLOOP", "va"), _low("VLOOP", "body")
-NODE_BIT, QUANT_BIT = 1 << 24, 1 << 26
+NODE_BIT, QUANT_BIT = 1 << 24, 1 << _low("VDRAIN_NODE", "quant")
+FOUND = 6
 X_SHIFT, Y_SHIFT = _low("VDRAIN_NODE", "dst_x"), _low("VDRAIN_NODE", "dst_y")
 MESH_SHIFT, FINAL_SHIFT = vector.NODE_RECORD["mesh"].slices[0][1], vector.NODE_RECORD["final_x"].slices[0][1]
 SRC_K = int(vector.SRC.K)
@@ -79,7 +80,10 @@ def _walk(c: Any, core: int, pc: int, found: Any) -> None:
             elif not word & NODE_BIT:
                 found[1] += total
             else:
-                found[2] += total // 2 if word & QUANT_BIT else total
+                if word & QUANT_BIT:
+                    total //= 2
+                    found[5] = 1
+                found[2] += total
                 final = (c.base[core, ad] >> FINAL_SHIFT) & 0xFF
                 near = ((word >> Y_SHIFT) & 15) << 4 | ((word >> X_SHIFT) & 15)
                 found[3] = ((c.base[core, ad] >> MESH_SHIFT) & 3) << 8 | final if final else near
@@ -90,8 +94,9 @@ def _walk(c: Any, core: int, pc: int, found: Any) -> None:
 def traffic(c: Any, core: Any, rows: Any, found: Any) -> None:
     """Follows envelopes in order. core: int64[n], their rows in `c`. rows: int64[n, 4], `decode_envelopes` of them.
 
-    found: int64[n, 5], zeros, is filled in for RUNs: words read from memory, words written there, flits to a node
-    without their descriptor, the last node {y,x}, and whether that is {mesh,y,x}, in another mesh perhaps.
+    found: int64[n, FOUND], zeros, is filled in for RUNs: words read from memory, words written there, flits to a node
+    without their descriptor, the last node {y,x}, whether that is {mesh,y,x}, in another mesh perhaps, and whether
+    something passes the drain quantiser.
     """
     for i in range(rows.shape[0]):
         op, k = rows[i, 0], core[i]

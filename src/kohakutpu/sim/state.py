@@ -6,6 +6,7 @@ It decides where each value is kept. It must not know what an event does. Times 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from math import prod
 
 import numpy as np
 from numpy.typing import NDArray
@@ -65,27 +66,28 @@ TIMES = (
     "endpoint_out", "endpoint_in", "retire_to_accept", "mg_slot", "vc_slot", "L", "entry_preq", "entry_fp16",
     "entry_fp16_extra", "fill_base", "fill_fp16", "read_word", "serial_entry", "serial_entry_shared", "sweep_tail",
     "sweep_gap", "accumulator_idle", "emit_latency", "drain_queue", "drain_short", "drain_long", "drain_word",
-    "drain_burst", "run_fetch", "vfill_base", "vdrain_word", "ctl_write", "ctl_poll", "ctl_poll_retry", "kick_to_flit",
+    "drain_burst", "run_fetch", "vfill_base", "ctl_write", "ctl_poll", "ctl_poll_retry", "kick_to_flit",
     "flit_interval",
 )  # fmt: skip
 (
     T_OUT, T_IN, T_GAP, T_MG_SLOT, T_VC_SLOT, T_L, T_PREQ, T_FP16, T_FP16_EXTRA, T_FILL_BASE, T_FILL_FP16,
     T_READ_WORD, T_SERIAL, T_SERIAL_SHARED, T_TAIL, T_SWEEP_GAP, T_IDLE, T_EMIT, T_QUEUE, T_SHORT, T_LONG, T_WORD,
-    T_BURST, T_FETCH, T_VFILL, T_VDRAIN, T_CTL_WRITE, T_CTL_POLL, T_CTL_RETRY, T_KICK, T_FLIT, T_REUSE, T_BURST_WORDS,
+    T_BURST, T_FETCH, T_VFILL, T_CTL_WRITE, T_CTL_POLL, T_CTL_RETRY, T_KICK, T_FLIT, T_REUSE, T_BURST_WORDS,
     T_WRITES,
-) = range(64, 98)  # fmt: skip
+) = range(64, 97)  # fmt: skip
 """T_WRITES and what follows: cycles of a write of 0, 1, ... words at a port."""
 
 # Columns of State.work, one row per instruction. For a core only those up to W_DST, and from W_CYCLES on.
 (
     W_OP, W_LAST, W_FIRST, W_NEXT, W_ARRIVED, W_DST, W_ACKS, W_LINE, W_N, W_SEL, W_GM, W_GN, W_NK, W_PREQ, W_EMIT,
     W_FUSE, W_TO_NODE, W_WORDS, W_EOFF, W_AOFF, W_BOFF, W_ABANK, W_BBANK, W_FBANK, W_TSEL, W_NPEER, W_PEERS, W_LEADER,
-    W_DESC, W_CYCLES, W_READS, W_WRITES, W_FLITS, W_TAG,
-) = range(34)  # fmt: skip
-W_COLUMNS = 34
+    W_DESC, W_CYCLES, W_READS, W_WRITES, W_FLITS, W_TAG, W_PACE,
+) = range(35)  # fmt: skip
+W_COLUMNS = 35
 """W_NEXT: the unit's next instruction in its FIFO. W_DST: unit that receives what this one sends, -1 = memory. W_ACKS:
 for a cluster whether each burst is acknowledged, for a core how many acknowledgements follow. W_WORDS: per sub-tile.
-W_PEERS: three units, each plus one, in 16 bits. W_LEADER: unit of the shared fetch's leader, -1 = not shared."""
+W_PEERS: three units, each plus one, in 16 bits. W_LEADER: unit of the shared fetch's leader, -1 = not shared.
+W_PACE: cycles in which a RUN hands out a flit."""
 
 # Columns of State.agent, one row per mesh.
 (
@@ -182,10 +184,10 @@ class State:
     fills [units, FILLS, 4] side and bank, first entry, end, cycle.
     """
 
-    def __init__(self, tables: Mapping[str, Ints], head: Mapping[int, int], time: Ints) -> None:
-        size = T_OUT + len(time) + sum(tables[name].size for name in TABLES)
-        self.words = words = np.empty(size, np.int64)
-        words[: T_OUT + len(time)] = 0
+    def __init__(self, tables: Mapping[str, Ints | tuple[int, ...]], head: Mapping[int, int], time: Ints) -> None:
+        """tables: their content, or the shape of one that begins as zeros."""
+        shapes = {name: table if isinstance(table, tuple) else table.shape for name, table in tables.items()}
+        self.words = words = np.zeros(T_OUT + len(time) + sum(map(prod, shapes.values())), np.int64)
         words[T_OUT : T_OUT + len(time)] = time
         for place, value in head.items():
             words[place] = value
@@ -194,14 +196,15 @@ class State:
         for n, name in enumerate(TABLES):
             table = tables[name]
             words[O_HEAP + n] = at
-            view = words[at : at + table.size].reshape(table.shape)
-            view[...] = table
-            self.tables[name] = view
-            at += table.size
+            size = prod(shapes[name])
+            view = self.tables[name] = words[at : at + size].reshape(shapes[name])
+            if not isinstance(table, tuple):
+                view[...] = table
+            at += size
 
     def grown(self, *names: str) -> State:
         """A copy in which these tables have room for twice as many rows."""
-        tables = dict(self.tables)
+        tables: dict[str, Ints] = dict(self.tables)
         for name in names:
             tables[name] = np.concatenate([tables[name], np.empty_like(tables[name])])
         head = {place: int(self.words[place]) for place in range(N_FLOWS + 1)}

@@ -34,7 +34,7 @@ _COLUMNS = {
 }  # fmt: skip
 _FROM = [cluster.CLUSTER.column(name) for name in _COLUMNS]
 _TO = np.array(list(_COLUMNS.values()))
-_FP22 = (flit.BUF_MG_TILE, 5)  # buffers that take two words per sub-tile; 5 is the second accumulator (datasheet 10)
+_FP22 = (flit.BUF_MG_TILE, flit.BUF_MG_TILE_1)  # buffers that take two words per sub-tile
 
 
 class Sums(NamedTuple):
@@ -94,6 +94,7 @@ def streams(machine: Machine, image: Image, rounds: Sequence[Round], kernels: Ke
 
 def _clusters(machine: Machine, work: st.Ints, at: st.Ints, payloads: np.ndarray, unit: st.Ints) -> None:
     table = cluster.CLUSTER.decode_table(payloads)
+    table[table[:, 0] == cluster.TDESC, 1:] = 0  # has other fields, and takes a slot whatever they are
     work[at[:, None], _TO] = table[:, _FROM]
     column = {name: table[:, cluster.CLUSTER.column(name)] for name in cluster.DESTINATION}
     mesh_of = np.array([u.mesh for u in machine.units])
@@ -126,9 +127,12 @@ def _cores(
 ) -> None:
     table = vector.decode_envelopes(payloads)
     work[at, st.W_OP], work[at, st.W_N] = table[:, 0], table[:, 1]
-    found = np.zeros((len(at), 5), np.int64)
+    found = np.zeros((len(at), programs.FOUND), np.int64)
     programs.traffic(programs.cores(len(machine.units)), unit, table, found)
     work[at, st.W_READS], work[at, st.W_WRITES], work[at, st.W_FLITS] = found[:, :3].T
+    # An entry of eight words leaves the drain quantiser as four (datasheet 10, r2_vc_quant).
+    t = machine.timing
+    work[at, st.W_PACE] = np.where(found[:, 5] != 0, -(-t.vdrain_entry // 4), t.vdrain_word)
     mesh_of = np.array([u.mesh for u in machine.units])
     sends = np.flatnonzero(found[:, 2])
     if len(sends):

@@ -90,36 +90,33 @@ def _state(machine: Machine, streams: Streams) -> st.State:
     units, ports, links = len(known.unit), len(known.port), len(known.link)
     work = streams.work
     # Sub-tiles of one emission: of a GEMM that emits, or of a DRAIN.
-    tiles = np.maximum(work[:, st.W_GM], 1) * np.maximum(work[:, st.W_GN], 1)
-    most = int(np.maximum(tiles * (work[:, st.W_EMIT] != 0), work[:, st.W_N] * (work[:, st.W_GM] >= 0)).max(initial=1))
-    size = 4 * len(work)
+    tiles = np.maximum(work[:, st.W_GM], 1) * np.maximum(work[:, st.W_GN], 1) * (work[:, st.W_EMIT] != 0)
+    most = max(1, int(tiles.max(initial=1)), int(work[work[:, st.W_WORDS] > 0, st.W_N].max(initial=1)))
+    heap, spans, flows = 1024 + 8 * units, 4096 + 4 * len(work), 512 + len(work)
 
-    def zeros(*shape: int) -> st.Ints:
-        return np.zeros(shape, np.int64)
-
-    tables = {
-        "heap": zeros(1024 + units * 8, 3),
-        "spans": zeros(4096 + size, 7),
-        "flows": zeros(512 + len(work), 5),
+    tables: dict[str, st.Ints | tuple[int, ...]] = {
+        "heap": (heap, 3),
+        "spans": (spans, 7),
+        "flows": (flows, 5),
         "groups": streams.groups,
         "rounds": streams.rounds,
         "commands": streams.commands,
         "windows": streams.windows,
         "work": work,
         "agent": known.agent,
-        "counts": zeros(len(known.agent), 256),
+        "counts": (len(known.agent), 256),
         "unit": known.unit,
         "port": known.port,
-        "reads": zeros(ports, units + 1, 3),
-        "writes": zeros(ports, units + 1, 3),
+        "reads": (ports, units + 1, 3),
+        "writes": (ports, units + 1, 3),
         "link": known.link,
-        "ring": zeros(links, machine.params.router_fifo),
+        "ring": (links, machine.params.router_fifo),
         "path_at": known.path_at,
         "path": known.path,
-        "emit": zeros(units, st.SLOTS, st.E_COLUMNS),
-        "sub": zeros(units, st.SLOTS, 2, most),
-        "ready": zeros(units, 256),
-        "fills": zeros(units, st.FILLS, 4),
+        "emit": (units, st.SLOTS, st.E_COLUMNS),
+        "sub": (units, st.SLOTS, 2, most),
+        "ready": (units, 256),
+        "fills": (units, st.FILLS, 4),
     }
     head = {
         st.M_GROUP: -1,
@@ -130,9 +127,9 @@ def _state(machine: Machine, streams: Streams) -> st.State:
         st.N_DEPTH: machine.params.router_fifo,
         st.N_TILES: most,
         st.N_GROUPS: len(streams.groups),
-        st.N_HEAP: len(tables["heap"]),
-        st.N_SPANS: len(tables["spans"]),
-        st.N_FLOWS: len(tables["flows"]),
+        st.N_HEAP: heap,
+        st.N_SPANS: spans,
+        st.N_FLOWS: flows,
     }
     return st.State(tables, head, known.time)
 
