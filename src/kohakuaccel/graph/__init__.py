@@ -3,8 +3,8 @@
 Decides which values exist and who reads them. It must not know byte order, placement or time, nor any machine.
 """
 
-from kohakuaccel.graph.dtypes import BOOL, BoolFormat, DType, Kind, kind_of
-from kohakuaccel.graph.expr import OPS, Cast, Const, Expr, Iota, Op, Read
+from kohakuaccel.graph.dtypes import BOOL, FP64, WORDS, BoolFormat, DType, Kind, WordFormat, kind_of, numpy_of
+from kohakuaccel.graph.expr import OPS, Bits, Cast, Const, Expr, Iota, Op, Read
 from kohakuaccel.graph.files import from_json, load, save, to_json
 from kohakuaccel.graph.index import Guard, Index, Lookup, Range
 from kohakuaccel.graph.model import Constant, Graph, Input, Reduction, Statement, Value
@@ -15,7 +15,10 @@ from kohakuaccel.graph.verify import verify
 
 __all__ = [
     "BOOL",
+    "FP64",
     "OPS",
+    "WORDS",
+    "Bits",
     "BoolFormat",
     "Cast",
     "Const",
@@ -35,9 +38,11 @@ __all__ = [
     "Reduction",
     "Statement",
     "Value",
+    "WordFormat",
     "from_json",
     "kind_of",
     "load",
+    "numpy_of",
     "parse",
     "run",
     "save",

@@ -12,7 +12,7 @@ from kohakuaccel.graph.expr import Cast, Const, Expr, Iota, Op, Read, Scalar, op
 from kohakuaccel.graph.index import Guard, Index, Range
 from kohakuaccel.graph.model import Graph, Value
 
-ZERO: Mapping[str, Scalar] = {"real": 0.0, "int": 0, "bool": False}
+ZERO: Mapping[str, Scalar] = {"real": 0.0, "int": 0, "bool": False, "word": 0}
 
 
 def new_ranges(graph: Graph, *extents: int) -> tuple[Range, ...]:

@@ -4,20 +4,28 @@ Decides the closed set of scalar operations and the kinds (real, int, bool) they
 
 | operation | kinds | written |
 |---|---|---|
-| add sub mul | real, int | `a + b` `a - b` `a * b` |
+| add sub mul | real, int, word | `a + b` `a - b` `a * b` |
 | div | real | `a / b` |
 | idiv mod (rounded down) | int | `a // b` `a % b` |
-| and or | bool, int (bitwise) | `a & b` `a | b` |
+| wdiv wmod (rounded down), quot rem (cut towards zero) | word | `quot(a, b)` |
+| and or | bool, int and word (bitwise) | `a & b` `a | b` |
+| xor | word | `xor(a, b)` |
+| shl shr (of signed words arithmetic) | word | `shl(a, b)` |
 | not | bool | `~a` |
-| less, equal (give bool) | real, int; equal also bool | `a < b` `a == b` |
-| max min (a NaN wins) | real, int, bool | `max(a, b)` |
-| fma (a * b + c) | real, int | `fma(a, b, c)` |
-| where (bool, a, b) | real, int, bool | `where(c, a, b)` |
-| neg abs | real, int | `neg(a)` |
-| exp2 log2 sqrt rsqrt recip sin floor | real | `exp2(a)` |
+| less, equal (give bool) | real, int, word; equal also bool | `a < b` `a == b` |
+| max min (a NaN wins) | real, int, bool, word | `max(a, b)` |
+| fma (a * b + c) | real, int, word | `fma(a, b, c)` |
+| where (bool, a, b) | real, int, bool, word | `where(c, a, b)` |
+| neg abs | real, int, word | `neg(a)` |
+| exp2 log2 sqrt rsqrt recip sin floor cut (towards zero), pow | real | `exp2(a)` `pow(a, b)` |
+| threefry (U64 counter, U64 key) | word | `threefry(a, b)` |
 
-A cast names a format: `cast(a, INT32)`; to an integer it cuts towards zero, to a truth value it asks whether a is not
-zero.
+A word is an integer modulo 2**bits (`WordFormat`): it wraps where an int is refused; dividing one by zero gives 0, and
+shifting by its width or more gives 0 (-1 where a negative one is shifted right).
+
+A cast names a format: `cast(a, INT32)`; to an integer it cuts towards zero, to a word it also wraps (NaN and Inf become
+0), to a truth value it asks whether a is not zero. `bits(a, FP32, U32)` rounds a real to the first format
+and takes its bits as a value of the second, which has as many.
 """
 
 from __future__ import annotations
@@ -42,15 +50,17 @@ class Signature:
     result: Kind | None = None
 
 
-_NUMBERS: tuple[Kind, ...] = ("real", "int")
-_ALL: tuple[Kind, ...] = ("real", "int", "bool")
+_NUMBERS: tuple[Kind, ...] = ("real", "int", "word")
+_ALL: tuple[Kind, ...] = ("real", "int", "bool", "word")
 OPS: Mapping[str, Signature] = {
     **{name: Signature(2, _NUMBERS) for name in ("add", "sub", "mul")},
     "div": Signature(2, ("real",)),
+    "pow": Signature(2, ("real",)),
     "idiv": Signature(2, ("int",)),
     "mod": Signature(2, ("int",)),
-    "and": Signature(2, ("bool", "int")),
-    "or": Signature(2, ("bool", "int")),
+    **{name: Signature(2, ("word",)) for name in ("wdiv", "wmod", "quot", "rem", "xor", "shl", "shr", "threefry")},
+    "and": Signature(2, ("bool", "int", "word")),
+    "or": Signature(2, ("bool", "int", "word")),
     "not": Signature(1, ("bool",)),
     "less": Signature(2, _NUMBERS, "bool"),
     "equal": Signature(2, _ALL, "bool"),
@@ -60,11 +70,11 @@ OPS: Mapping[str, Signature] = {
     "where": Signature(3, _ALL),  # its first argument is a truth value, the others decide
     "neg": Signature(1, _NUMBERS),
     "abs": Signature(1, _NUMBERS),
-    **{name: Signature(1, ("real",)) for name in ("exp2", "log2", "sqrt", "rsqrt", "recip", "sin", "floor")},
+    **{name: Signature(1, ("real",)) for name in ("exp2", "log2", "sqrt", "rsqrt", "recip", "sin", "floor", "cut")},
 }
 """The closed set."""
 
-COMMUTATIVE = frozenset({"add", "mul", "and", "or", "equal", "max", "min"})
+COMMUTATIVE = frozenset({"add", "mul", "and", "or", "xor", "equal", "max", "min"})
 _INFIX = {
     "or": ("|", 1),
     "and": ("&", 2),
@@ -211,6 +221,22 @@ class Cast(Expr):
         return Cast(children[0], self.dtype)
 
 
+@dataclass(frozen=True, slots=True)
+class Bits(Expr):
+    """The bits of the argument as a value of format `source`, to which a real is rounded, as one of format `dtype`."""
+
+    arg: Expr
+    source: DType
+    dtype: DType
+
+    @property
+    def children(self) -> tuple[Expr, ...]:
+        return (self.arg,)
+
+    def with_children(self, children: tuple[Expr, ...]) -> Expr:
+        return Bits(children[0], self.source, self.dtype)
+
+
 def _inside(indices: tuple[Index, ...]) -> Iterator[Expr]:
     for index in indices:
         for lookup in index.lookups():
@@ -269,6 +295,8 @@ def spell(expr: Expr, level: int = 0) -> str:
         return f"guard({', '.join([text, pad, *map(str, expr.guards)])})"
     if isinstance(expr, Cast):
         return f"cast({spell(expr.arg)}, {expr.dtype.name})"
+    if isinstance(expr, Bits):
+        return f"bits({spell(expr.arg)}, {expr.source.name}, {expr.dtype.name})"
     assert isinstance(expr, Op)
     if expr.name == "not":
         return f"~({spell(expr.args[0])})"

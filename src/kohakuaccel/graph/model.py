@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from kohakuaccel.diagnostics import DefinitionError, Refusal, did_you_mean
-from kohakuaccel.graph.dtypes import DType, Kind, kind_of
+from kohakuaccel.graph.dtypes import DType, Kind, numpy_of
 from kohakuaccel.graph.expr import Expr
 from kohakuaccel.graph.index import Range
 
@@ -26,7 +26,7 @@ NUMPY: Mapping[Kind, np.dtype[Any]] = {
     "int": np.dtype("<i8"),
     "bool": np.dtype("?"),
 }
-"""What arrays of a kind are held in: the interpreter's numbers, and a constant's bytes."""
+"""What numbers written in an expression are held in, by kind; a word's number is a cast integer."""
 
 Shape = tuple[int, ...]
 
@@ -50,7 +50,7 @@ class Input:
 
 @dataclass(frozen=True, slots=True)
 class Constant:
-    """A value known now: `data` holds its elements in row-major order, little-endian, as `NUMPY` of its kind."""
+    """A value known now: `data` holds its elements in row-major order, little-endian, as `numpy_of` its format."""
 
     name: str
     shape: Shape
@@ -61,12 +61,12 @@ class Constant:
     def of(name: str, values: ArrayLike, dtype: DType) -> Constant:
         """A constant from an array or nested lists."""
         array = np.asarray(values)
-        return Constant(name, array.shape, dtype, array.astype(NUMPY[kind_of(dtype)]).tobytes())
+        return Constant(name, array.shape, dtype, array.astype(numpy_of(dtype)).tobytes())
 
     @property
     def array(self) -> NDArray[Any]:
         """Its elements, read-only."""
-        return np.frombuffer(self.data, NUMPY[kind_of(self.dtype)]).reshape(self.shape)
+        return np.frombuffer(self.data, numpy_of(self.dtype)).reshape(self.shape)
 
 
 @dataclass(frozen=True, slots=True)

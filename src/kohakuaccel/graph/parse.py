@@ -15,7 +15,7 @@ from typing import Any
 
 from kohakuaccel.diagnostics import DefinitionError, Refusal, SourceLine
 from kohakuaccel.graph.dtypes import DType, declared, named
-from kohakuaccel.graph.expr import OPS, Cast, Const, Expr, Iota, Op, Read
+from kohakuaccel.graph.expr import OPS, Bits, Cast, Const, Expr, Iota, Op, Read
 from kohakuaccel.graph.index import Guard, Index, Lookup, Range
 from kohakuaccel.graph.model import Constant, Graph, Input, Reduction, Statement, Value, reduce_op
 from kohakuaccel.graph.verify import verify
@@ -146,6 +146,8 @@ class _Reader:
                 return Iota(self.index(index))
             case "cast", [arg, ast.Name(id=dtype)]:
                 return Cast(self.expr(arg), named(dtype, self.formats))
+            case "bits", [arg, ast.Name(id=source), ast.Name(id=dtype)]:
+                return Bits(self.expr(arg), named(source, self.formats), named(dtype, self.formats))
             case "guard", [ast.Subscript() as inner, pad, *guards]:
                 read = self.read(inner)
                 value = None if isinstance(pad, ast.Constant) and pad.value is None else self.expr(pad)

@@ -14,11 +14,11 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from kohakuaccel.diagnostics import Refusal, did_you_mean
-from kohakuaccel.graph.dtypes import DType, Kind, kind_of
-from kohakuaccel.graph.expr import Cast, Const, Expr, Iota, Op, Read
+from kohakuaccel.graph.dtypes import DType, kind_of, numpy_of
+from kohakuaccel.graph.expr import Bits, Cast, Const, Expr, Iota, Op, Read
 from kohakuaccel.graph.index import Index, Lookup, Quotient, Range
 from kohakuaccel.graph.model import NUMPY, Constant, Graph, Input, Statement
-from kohakuaccel.graph.scalar import compute, convert, fold
+from kohakuaccel.graph.scalar import compute, convert, convert_bits, fold
 from kohakuaccel.graph.structure import Contraction, as_contraction
 from kohakuaccel.graph.verify import verify
 
@@ -66,10 +66,10 @@ def _given(value: Input, given: ArrayLike) -> Array:
     array = np.asarray(given)
     if array.shape != value.shape:
         raise Refusal("an input has its shape", where=f"input {value.name}", got=array.shape, limit=value.shape)
-    allowed = {"real": "fiub", "int": "iu", "bool": "b"}[kind_of(value.dtype)]
+    allowed = {"real": "fiub", "int": "iu", "bool": "b", "word": "iu"}[kind_of(value.dtype)]
     if array.dtype.kind not in allowed and not (array.dtype.kind == "V" and allowed == "fiub"):
         raise Refusal(f"an input of {value.dtype} holds such numbers", where=f"input {value.name}", got=array.dtype)
-    return _checked(array.astype(NUMPY[kind_of(value.dtype)]), value.dtype, f"input {value.name}")
+    return _checked(array.astype(numpy_of(value.dtype)), value.dtype, f"input {value.name}")
 
 
 def _checked(array: Array, dtype: DType, where: str) -> Array:
@@ -105,14 +105,13 @@ def _points(statement: Statement, known: Mapping[str, Array]) -> Array:
     """The body at every point, a slice of the outermost ranges at a time, then the fold."""
     space = (*statement.ranges, *statement.reduced)
     sizes = [r.extent for r in space]
-    kind = kind_of(statement.dtype)
     depth = 0
     while depth < len(statement.ranges) and prod(sizes[depth:]) > CHUNK:
         depth += 1
     # The range that splits into runs of several; those before it go one by one.
     outer, inner = sizes[: max(depth - 1, 0)], sizes[depth:]
     step = max(1, CHUNK // prod(inner)) if depth else 0
-    result = np.empty(statement.shape, NUMPY[kind])
+    result = np.empty(statement.shape, numpy_of(statement.dtype))
     for place in np.ndindex(*outer):
         cut = range(0, sizes[depth - 1], step) if depth else (0,)
         for start in cut:
@@ -158,14 +157,18 @@ class _Point:
             return self.index(expr.index)
         if isinstance(expr, Cast):
             return self._cast(expr)
+        if isinstance(expr, Bits):
+            return self._bits(expr)
         if isinstance(expr, Read):
             return self._read(expr)
         assert isinstance(expr, Op)
         return compute(expr.name, [self.value(a) for a in expr.args])
 
     def _cast(self, expr: Cast) -> Array:
-        target: Kind = kind_of(expr.dtype)
-        return _checked(convert(self.value(expr.arg), target, str(expr)), expr.dtype, str(expr))
+        return _checked(convert(self.value(expr.arg), expr.dtype, str(expr)), expr.dtype, str(expr))
+
+    def _bits(self, expr: Bits) -> Array:
+        return convert_bits(self.value(expr.arg), expr.source, expr.dtype)
 
     def index(self, index: Index, held: Array | None = None) -> Array:
         """An index as int64; where `held` is False its gathers may break their promise."""
@@ -207,4 +210,4 @@ class _Point:
             return source[tuple(places)] if places else source.reshape((1,) * self.rank)
         clipped = tuple(np.clip(p, 0, n - 1) for p, n in zip(places, source.shape))
         inner = source[clipped] if clipped else source.reshape((1,) * self.rank)
-        return np.where(held, inner, np.array(read.pad.value, NUMPY[read.pad.kind]))
+        return np.where(held, inner, np.array(read.pad.value).astype(source.dtype))

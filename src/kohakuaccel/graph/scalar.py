@@ -14,7 +14,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kohakuaccel.diagnostics import Refusal
-from kohakuaccel.graph.dtypes import DType, Kind, kind_of
+from kohakuaccel.graph.dtypes import DType, WordFormat, kind_of, numpy_of
+from kohakuaccel.numerics import ScalarFormat, Tally
 
 Array = NDArray[Any]
 
@@ -30,6 +31,20 @@ def _divided(what: Callable[[Array, Array], Array], a: Array, b: Array) -> Array
     return what(a, b)
 
 
+def threefry(x: Array, key: Array) -> Array:
+    """Threefry-2x32 with 20 rounds: counter and key as two 32-bit halves of a U64, low half first."""
+    low, shift = np.uint64(0xFFFFFFFF), np.uint64(32)
+    x0, x1, k0, k1 = ((part & low).astype(np.uint32) for part in (x, x >> shift, key, key >> shift))
+    keys = (k1, k0 ^ k1 ^ np.uint32(0x1BD11BDA), k0)
+    x0, x1 = x0 + keys[2], x1 + keys[0]
+    for i in range(5):
+        for r in ((13, 15, 26, 6), (17, 29, 16, 24))[i % 2]:
+            x0 = x0 + x1
+            x1 = x0 ^ ((x1 << np.uint32(r)) + (x1 >> np.uint32(32 - r)))
+        x0, x1 = x0 + keys[i % 3], x1 + keys[(i + 1) % 3] + np.uint32(i + 1)
+    return (x1.astype(np.uint64) << shift) | x0.astype(np.uint64)
+
+
 _TABLE: Mapping[str, Callable[..., Array]] = {
     "add": np.add,
     "sub": np.subtract,
@@ -37,6 +52,16 @@ _TABLE: Mapping[str, Callable[..., Array]] = {
     "div": np.divide,
     "idiv": lambda a, b: _divided(np.floor_divide, a, b),
     "mod": lambda a, b: _divided(np.mod, a, b),
+    "wdiv": np.floor_divide,
+    "wmod": np.mod,
+    "quot": lambda a, b: np.floor_divide(a - np.fmod(a, b), b),
+    "rem": np.fmod,
+    "xor": np.bitwise_xor,
+    "shl": np.left_shift,
+    "shr": np.right_shift,
+    "threefry": threefry,
+    "pow": np.power,
+    "cut": np.trunc,
     "and": np.bitwise_and,
     "or": np.bitwise_or,
     "not": np.logical_not,
@@ -69,8 +94,12 @@ def fold(op: str, values: Array, axes: tuple[int, ...]) -> Array:
     return _FOLDS[op](values, axis=axes)
 
 
-def convert(values: Array, to: Kind, where: str) -> Array:
-    """A cast between kinds: reals are cut towards zero; NaN, Inf and what int64 does not hold are refused."""
+def convert(values: Array, dtype: DType, where: str) -> Array:
+    """A cast: reals are cut towards zero. To an int, NaN, Inf and what int64 does not hold are refused; to a word, what
+    is beyond it wraps around, and NaN, Inf and what 64 bits do not hold become 0."""
+    to = kind_of(dtype)
+    if isinstance(dtype, WordFormat):
+        return to_word(values, dtype)
     if to == "bool":
         return values != 0
     if to == "real":
@@ -78,6 +107,39 @@ def convert(values: Array, to: Kind, where: str) -> Array:
     if values.dtype.kind == "f" and not (np.abs(values) < 2.0**63).all():
         raise Refusal("a real that becomes an integer is finite and fits", where=where, got="NaN, Inf or beyond 2**63")
     return values.astype(np.int64)
+
+
+def to_word(values: Array, dtype: WordFormat) -> Array:
+    """Values of any kind as words."""
+    target = numpy_of(dtype)
+    if values.dtype.kind in "iub":
+        return values.astype(target)
+    real = values.astype(np.float64)
+    signed = np.where(np.abs(real) < 2.0**63, real, 0.0).astype(np.int64)
+    if dtype.bits == 64 and not dtype.signed:
+        large = (real >= 2.0**63) & (real < 2.0**64)
+        return np.where(large, np.where(large, real, 0.0).astype(np.uint64), signed.astype(np.uint64))
+    return signed.astype(target)
+
+
+_FLOATS: Mapping[str, str] = {"FP16": "<f2", "FP32": "<f4", "FP64": "<f8"}
+
+
+def convert_bits(values: Array, source: DType, dtype: DType) -> Array:
+    """The bits of values rounded to `source`, as values of `dtype`."""
+    if isinstance(source, WordFormat):
+        codes = values
+    elif source.name in _FLOATS:
+        codes = values.astype(_FLOATS[source.name])
+    else:
+        assert isinstance(source, ScalarFormat)
+        codes = source.encode(values, tally=Tally())
+    if isinstance(dtype, WordFormat):
+        return np.ascontiguousarray(codes).view(numpy_of(dtype))
+    if dtype.name in _FLOATS:
+        return np.ascontiguousarray(codes).view(_FLOATS[dtype.name]).astype(np.float64)
+    assert isinstance(dtype, ScalarFormat)
+    return dtype.decode(np.ascontiguousarray(codes).view(f"<u{codes.dtype.itemsize}"))
 
 
 JOIN: Mapping[str, str] = {"sum": "add", "prod": "mul", "max": "max", "min": "min"}

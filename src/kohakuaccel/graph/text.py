@@ -14,7 +14,7 @@ from __future__ import annotations
 import json
 
 from kohakuaccel.graph.dtypes import DType, describe
-from kohakuaccel.graph.expr import Cast
+from kohakuaccel.graph.expr import Bits, Cast
 from kohakuaccel.graph.model import Constant, Graph, Input, Value
 
 
@@ -42,5 +42,6 @@ def write_value(value: Value) -> str:
 
 def formats_of(graph: Graph) -> list[DType]:
     """Every format the graph names, in values and in casts."""
-    casts = [e.dtype for s in graph.statements for e in s.body.walk() if isinstance(e, Cast)]
+    casts = [e.dtype for s in graph.statements for e in s.body.walk() if isinstance(e, Cast | Bits)]
+    casts += [e.source for s in graph.statements for e in s.body.walk() if isinstance(e, Bits)]
     return [*(v.dtype for v in graph.values), *casts]

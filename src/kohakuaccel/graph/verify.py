@@ -11,12 +11,15 @@ from collections.abc import Iterator, Mapping
 from keyword import iskeyword
 
 from kohakuaccel.diagnostics import DefinitionError, did_you_mean
-from kohakuaccel.graph.dtypes import Kind, kind_of
-from kohakuaccel.graph.expr import OPS, Cast, Const, Expr, Iota, Op, Read
+from kohakuaccel.graph.dtypes import BOOL, DType, Float64Format, Kind, WordFormat, kind_of, numpy_of
+from kohakuaccel.graph.expr import OPS, Bits, Cast, Const, Expr, Iota, Op, Read
 from kohakuaccel.graph.index import Index
-from kohakuaccel.graph.model import NUMPY, Constant, Graph, Statement, Value
+from kohakuaccel.graph.model import Constant, Graph, Statement, Value
+from kohakuaccel.numerics import ScalarFormat
 
-KEYWORDS = frozenset({"input", "const", "output", "format", "iota", "guard", "cast", "at", "None", "True", "False"})
+KEYWORDS = frozenset(
+    {"input", "const", "output", "format", "iota", "guard", "cast", "bits", "at", "None", "True", "False"}
+)
 _NAMES = KEYWORDS | frozenset(OPS) | {"inf", "nan", "sum", "prod"}
 
 
@@ -37,6 +40,15 @@ def kind(expr: Expr, values: Mapping[str, Value]) -> Kind:
     if isinstance(expr, Cast):
         kind(expr.arg, values)
         return kind_of(expr.dtype)
+    if isinstance(expr, Bits):
+        source = expr.source
+        if width(source) != width(expr.dtype) or not width(source):
+            raise DefinitionError(f"bits are taken of a value of as many bits, not {source} to {expr.dtype}, in {expr}")
+        if kind(expr.arg, values) != kind_of(source) or (
+            format_of(expr.arg, values) not in (None, source) and (kind_of(source) == "word")
+        ):
+            raise DefinitionError(f"bits are taken of a value of the format named, in {expr}")
+        return kind_of(expr.dtype)
     if isinstance(expr, Read):
         if expr.value not in values:
             raise DefinitionError(f"reads the unknown value {expr.value!r}{did_you_mean(expr.value, values)}")
@@ -46,9 +58,43 @@ def kind(expr: Expr, values: Mapping[str, Value]) -> Kind:
     kinds = [kind(a, values) for a in expr.args]
     if expr.name == "where" and kinds.pop(0) != "bool":
         raise DefinitionError(f"where asks a truth value, in {expr}")
+    if kinds[0] == "word" and len({f.name for f in map_formats(expr, values)}) > 1:
+        raise DefinitionError(f"words of one format are combined; cast one of them, in {expr}")
     if len(set(kinds)) != 1 or kinds[0] not in signature.kinds:
         raise DefinitionError(f"{expr.name} takes {' or '.join(signature.kinds)}, not {', '.join(kinds)}, in {expr}")
     return signature.result or kinds[0]
+
+
+def map_formats(expr: Op, values: Mapping[str, Value]) -> list[DType]:
+    """The formats of an operation's arguments that have one; of a where, those it chooses between."""
+    args = expr.args[1:] if expr.name == "where" else expr.args
+    return [f for f in (format_of(a, values) for a in args) if f is not None]
+
+
+def format_of(expr: Expr, values: Mapping[str, Value]) -> DType | None:
+    """The format an expression is written in: that of what it reads or was cast to; None for numbers alone.
+
+    An operation of several formats has the one that holds all others, else the first.
+    """
+    if isinstance(expr, Read):
+        return values[expr.value].dtype
+    if isinstance(expr, Cast | Bits):
+        return expr.dtype
+    if isinstance(expr, Op):
+        if OPS[expr.name].result == "bool":
+            return BOOL
+        found = list(dict.fromkeys(map_formats(expr, values)))
+        if len(found) < 2:
+            return found[0] if found else None
+        return next((f for f in found if all(f.is_exact_from(other) for other in found)), found[0])
+    return None
+
+
+def width(dtype: DType) -> int:
+    """Bits of a format whose bits can be taken: words and binary floats; else 0."""
+    if isinstance(dtype, WordFormat | Float64Format | ScalarFormat):
+        return dtype.bits
+    return 0
 
 
 def _problems(graph: Graph) -> Iterator[str]:
@@ -84,7 +130,7 @@ def _given(value: Value) -> Iterator[str]:
     if not all(isinstance(n, int) and n > 0 for n in value.shape):
         yield f"extents are concrete positive integers, not {value.shape}"
     elif isinstance(value, Constant):
-        size = NUMPY[kind_of(value.dtype)].itemsize
+        size = numpy_of(value.dtype).itemsize
         for n in value.shape:
             size *= n
         if len(value.data) != size:
@@ -111,6 +157,8 @@ def _statement(statement: Statement, known: Mapping[str, Value], names: Mapping[
     except DefinitionError as error:
         yield error.rule
         return
+    if body == "word" and format_of(statement.body, known) not in (None, statement.dtype):
+        yield f"its body is {format_of(statement.body, known)}, its dtype {statement.dtype}; cast one to the other"
     if body != kind_of(statement.dtype):
         yield f"its body is {body}, its dtype {statement.dtype} is {kind_of(statement.dtype)}; cast one to the other"
     if statement.reduction and statement.reduction.op in ("sum", "prod") and body == "bool":
@@ -132,7 +180,9 @@ def read_problems(read: Read, known: Mapping[str, Value]) -> Iterator[str]:
         yield from _lookups(index, known)
     if (read.pad is None) != (not read.guards):
         yield f"{read}: a guarded read has a pad value, and only a guarded one"
-    elif read.pad and read.pad.kind != kind_of(value.dtype):
+    elif (
+        read.pad and read.pad.kind != kind_of(value.dtype) and (read.pad.kind, kind_of(value.dtype)) != ("int", "word")
+    ):
         yield f"{read}: the pad value is {read.pad.kind}, {read.value} is {kind_of(value.dtype)}"
     if any(g.never for g in read.guards):
         return  # nothing is ever read
@@ -152,7 +202,7 @@ def _lookups(index: Index, known: Mapping[str, Value]) -> Iterator[str]:
         except DefinitionError as error:
             yield error.rule
             continue
-        if found != "int":
+        if found not in ("int", "word"):
             yield f"{lookup}: a gathered index is an integer, not {found}"
         if not isinstance(lookup.extent, int) or lookup.extent < 1:
             yield f"{lookup}: a gathered index promises a positive extent"

@@ -166,7 +166,12 @@ def _folded(expr: Expr, values: dict[str, Value]) -> Expr:
     """One node over folded children."""
     if isinstance(expr, Cast):
         source = _format(expr.arg, values)
-        if source and kind_of(source) == kind_of(expr.dtype) and expr.dtype.is_exact_from(source):
+        same = source == expr.dtype
+        if (
+            source
+            and (same or kind_of(source) != "word")
+            and (kind_of(source) == kind_of(expr.dtype) and expr.dtype.is_exact_from(source))
+        ):
             return expr.arg
     if isinstance(expr, Op):
         if all(isinstance(a, Const) for a in expr.args):
