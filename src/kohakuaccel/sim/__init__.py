@@ -2,7 +2,7 @@
 
 from kohakuaccel.sim.joining import joined
 from kohakuaccel.sim.later import LaterDict, LaterList
-from kohakuaccel.sim.spans import Span, SpanTable
+from kohakuaccel.sim.spans import LaterSpans, Span, SpanTable
 from kohakuaccel.sim.timeline import IDLE, SERVE, Flow, Share, Stage, Timeline, Track
 
 __all__ = [
@@ -11,6 +11,7 @@ __all__ = [
     "Flow",
     "LaterDict",
     "LaterList",
+    "LaterSpans",
     "Share",
     "Span",
     "SpanTable",

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import NamedTuple, overload
 
 import numpy as np
@@ -47,6 +48,8 @@ class SpanTable(Sequence[Span]):
         """The same spans in the same order; a table is returned as it is."""
         if isinstance(spans, SpanTable):
             return spans
+        if isinstance(spans, LaterSpans):
+            return spans.table
         numbers: dict[str, int] = {}
         rows = [
             (
@@ -147,6 +150,35 @@ class SpanTable(Sequence[Span]):
         cycles = np.minimum(high[row], edges[window + 1]) - np.maximum(low[row], edges[window])
         keep = cycles > 0
         return row[keep], window[keep], cycles[keep]
+
+
+class LaterSpans(Sequence[Span]):
+    """Spans whose table is made when somebody first looks at it."""
+
+    def __init__(self, make: Callable[[], SpanTable]) -> None:
+        self._make = make
+
+    @cached_property
+    def table(self) -> SpanTable:
+        return self._make()
+
+    def __len__(self) -> int:
+        return len(self.table)
+
+    @overload
+    def __getitem__(self, index: int) -> Span: ...
+
+    @overload
+    def __getitem__(self, index: slice) -> list[Span]: ...
+
+    def __getitem__(self, index: int | slice) -> Span | list[Span]:
+        return self.table[index]
+
+    def __iter__(self) -> Iterator[Span]:
+        return iter(self.table)
+
+    def __eq__(self, other: object) -> bool:
+        return self.table == other
 
 
 def covered(low: Ints, high: Ints, at: Ints) -> Ints:

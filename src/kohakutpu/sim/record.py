@@ -10,8 +10,8 @@ from functools import partial
 import numpy as np
 
 from kohakuaccel.image import Image
-from kohakuaccel.machine import Machine
-from kohakuaccel.sim import Flow, LaterDict, LaterList, SpanTable, Stage, Timeline, Track
+from kohakuaccel.machine import Machine, Unit
+from kohakuaccel.sim import Flow, LaterDict, LaterList, LaterSpans, SpanTable, Stage, Timeline, Track
 from kohakuaccel.sim.timeline import Points
 from kohakutpu.sim import state as st
 from kohakutpu.sim.parts import CREDITS, KINDS, flits, port_bytes, words
@@ -29,7 +29,11 @@ def fill(timeline: Timeline, machine: Machine, image: Image, tables: Streams, st
     timeline.cycles = ends[-1] if ends else 0
     _stages(timeline, image, tables, ends)
     used = _tracks(timeline, known, state)
-    _spans(timeline, machine, known, state, used)
+    # Copies of the rows, so that what is not looked at yet does not hold the whole state.
+    spans = state.tables["spans"][: state.words[st.M_SPANS]].copy()
+    flows = state.tables["flows"][: state.words[st.M_FLOWS]].copy()
+    timeline.spans = LaterSpans(partial(_spans, timeline.cycles, machine.units, known.tracks, used, spans))
+    timeline.flows = LaterList(partial(_flows, timeline.cycles, used, flows))
     timeline.sources = list(image.sources)
     read, written = int(state.tables["port"][:, st.P_READ].sum()), int(state.tables["port"][:, st.P_WRITTEN].sum())
     timeline.counters.update(
@@ -45,9 +49,7 @@ def fill(timeline: Timeline, machine: Machine, image: Image, tables: Streams, st
     link = state.tables["link"]
     ports = [int(row[column]) for column in (st.P_READ_TRACK, st.P_WRITE_TRACK) for row in state.tables["port"]]
     links = link[link[:, st.K_BUSY] >= max(1.0, LEAST * timeline.cycles), st.K_TRACK].tolist()
-    served = state.tables["spans"][: state.words[st.M_SPANS]]
-    served = served[served[:, st.S_KIND] == st.SERVE]
-    timeline.series = LaterDict(partial(_series, timeline.cycles, known.tracks, ports, links, served))
+    timeline.series = LaterDict(partial(_series, timeline.cycles, known.tracks, ports, links, spans))
     p = machine.params
     clusters, cores = len(machine.units_of("MG")), len(machine.units_of("VC"))
     timeline.peaks = {
@@ -91,39 +93,36 @@ def _tracks(timeline: Timeline, known: Topology, state: st.State) -> np.ndarray:
     return used
 
 
-def _spans(timeline: Timeline, machine: Machine, known: Topology, state: st.State, used: np.ndarray) -> None:
-    rows = state.tables["spans"][: state.words[st.M_SPANS]]
-    rows = rows[rows[:, st.S_START] < timeline.cycles]
-    end = np.minimum(rows[:, st.S_END], timeline.cycles)
-    units = [u.name for u in machine.units]
+def _spans(cycles: int, units: tuple[Unit, ...], tracks: tuple[Track, ...], used: st.Ints, rows: st.Ints) -> SpanTable:
+    """Recorded spans as a table, cut off where the run ends; used: new numbers of tracks."""
+    rows = rows[rows[:, st.S_START] < cycles]
     codes, text = np.unique(rows[:, st.S_TEXT], return_inverse=True)
     on = rows[:, st.S_ON]
     waited, which = np.unique(on[on >= 0], return_inverse=True)
     names: dict[str, None] = dict.fromkeys(KINDS)
-    texts = [words(code, units) for code in codes.tolist()]
-    ons = [CREDITS if n == st.ON_CREDITS else known.tracks[n].name for n in waited.tolist()]
+    unit_names = [u.name for u in units]
+    texts = [words(code, unit_names) for code in codes.tolist()]
+    ons = [CREDITS if n == st.ON_CREDITS else tracks[n].name for n in waited.tolist()]
     names.update(dict.fromkeys(texts))
     names.update(dict.fromkeys(ons))
     place = {name: n for n, name in enumerate(names)}
     on_names = np.full(len(rows), -1, np.int64)
     on_names[on >= 0] = np.array([place[name] for name in ons], np.int64)[which]
-    timeline.spans = SpanTable(
+    return SpanTable(
         list(names),
         used[rows[:, st.S_TRACK]],
         rows[:, st.S_START].copy(),
-        end,
+        np.minimum(rows[:, st.S_END], cycles),
         rows[:, st.S_KIND].copy(),
         np.array([place[t] for t in texts], np.int64)[text] if len(rows) else np.zeros(0, np.int64),
         on_names,
         rows[:, st.S_LINE].copy(),
     )
-    flows = state.tables["flows"][: state.words[st.M_FLOWS]]
-    flows = flows[flows[:, 4] < timeline.cycles]
-    flows[:, 1], flows[:, 3] = used[flows[:, 1]], used[flows[:, 3]]
-    timeline.flows = LaterList(partial(_flows, flows))
 
 
-def _flows(rows: st.Ints) -> list[Flow]:
+def _flows(cycles: int, used: st.Ints, rows: st.Ints) -> list[Flow]:
+    rows = rows[rows[:, 4] < cycles]
+    rows[:, 1], rows[:, 3] = used[rows[:, 1]], used[rows[:, 3]]
     return [Flow(f"{'AB'[side]} operand", *rest) for side, *rest in rows.tolist()]
 
 
@@ -132,6 +131,7 @@ def _series(
 ) -> dict[str, Points]:
     """Bytes per cycle of ports, flits per cycle of links over WINDOWS windows, from the spans that stand for them."""
     found: dict[str, Points] = {}
+    rows = rows[rows[:, st.S_KIND] == st.SERVE]
     edges = np.linspace(0, cycles, min(WINDOWS, cycles) + 1).astype(np.int64)
     for amount, unit, numbers in (
         (port_bytes(rows[:, st.S_TEXT]), "B/cycle", ports),

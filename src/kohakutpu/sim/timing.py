@@ -7,6 +7,7 @@ memory full of zeros.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -68,8 +69,7 @@ def time_image(
     if state.words[st.M_STATUS] != st.DONE:
         raise _problem(machine, tables, state)
     fill(timeline, machine, image, tables, state)
-    for r in rounds:
-        _host(timeline, machine, r)
+    _host(timeline, machine, rounds)
     return timeline
 
 
@@ -160,14 +160,15 @@ def _problem(machine: Machine, tables: Streams, state: st.State) -> Refusal | Ha
     return Hang(waits, hint="the timed run waits for what never comes; does the functional run end?")
 
 
-def _host(timeline: Timeline, machine: Machine, r: Round) -> None:
-    """The bus transactions around a round: staging and commands, GO, status and signal counts."""
-    host = timeline.host
-    for purpose, sizes in (
-        ("staging", (r.staging.nbytes, r.commands.nbytes)),
-        ("go and status", (_GO_BYTES, _CONTROL_BYTES, _NODE_STATUS_BYTES)),
-    ):
-        host[purpose] = host.get(purpose, 0) + sum(host_cycles(machine, n) for n in sizes if n)
+def _host(timeline: Timeline, machine: Machine, rounds: Sequence[Round]) -> None:
+    """The bus transactions around rounds: staging and commands, GO, status and signal counts."""
+    if not rounds:
+        return
+    each, per_cycle = machine.timing.host_transaction, machine.timing.host_bytes
+    sizes = [n for r in rounds for n in (r.staging.nbytes, r.commands.nbytes) if n]
+    timeline.host["staging"] = sum(each + -(-n // per_cycle) for n in sizes)
+    status = sum(each + -(-n // per_cycle) for n in (_GO_BYTES, _CONTROL_BYTES, _NODE_STATUS_BYTES))
+    timeline.host["go and status"] = len(rounds) * status
 
 
 def host_cycles(machine: Machine, nbytes: int, transactions: int = 1) -> int:
