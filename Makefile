@@ -38,6 +38,7 @@ format: $(STAMP)
 # The compiled kernels are cached on disk; this fills the cache before two test processes share it.
 warm: $(STAMP)
 	$(VENV)/bin/kohaku doctor
+	$(PY) -c "import kohakutpu.sim.loop"
 
 bench: $(STAMP)
 	$(PY) benchmarks/gemm.py --check
