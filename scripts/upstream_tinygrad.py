@@ -1,0 +1,121 @@
+"""Run tinygrad's own tests on the device KTPU and print a table, a row a file.
+
+    python scripts/upstream_tinygrad.py path/to/tinygrad/checkout [files ...] [--matmul split] [--failures]
+
+The tests are upstream's and are not shipped here: give a checkout of the version that kohakutpu.tinygrad works with
+(its folders test, extra and examples; the installed tinygrad is what is tested). They need torch, hypothesis, z3-solver
+and, for what they compute on the CPU device, clang. Without files, the device-generic ones below run.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import subprocess
+import sys
+import tempfile
+import time
+import xml.etree.ElementTree as ET
+from pathlib import Path
+
+# fmt: off
+BACKEND = (
+    "ops", "dtype", "dtype_alu", "tensor", "nn", "setitem", "optim", "edgecases", "const_folding", "arange",
+    "randomness", "transcendental", "rangeify", "symbolic_ops", "tensor_variable", "encodings",
+    "softmax_fusion", "stunning", "call", "to_numpy", "jit", "symbolic_jit", "graph", "subbuffer", "pickle",
+    "multitensor", "custom_kernel",
+)
+UNIT = (
+    "assign", "multitensor", "function", "indexing", "jit", "jit_footguns", "dtype_weak", "call",
+    "invalid_tensor", "gradient", "dtype_spec", "randomness", "conv", "realize_is_realize", "callify",
+    "setitem_schedule", "tensor_data", "linalg", "hashing", "allreduce", "winograd",
+)
+# fmt: on
+FILES = (
+    "test_tiny.py",
+    *(f"backend/test_{name}.py" for name in BACKEND),
+    *(f"unit/test_{name}.py" for name in UNIT),
+)
+"""The files of tiers 1 and 2: what a device is responsible for."""
+
+
+def main() -> int:
+    """Run, print; 1 where a test failed."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("checkout", type=Path)
+    parser.add_argument("files", nargs="*", help="below test/, as backend/test_ops.py")
+    parser.add_argument("--matmul", default="split", choices=("split", "mxfp7"))
+    parser.add_argument("--dev", default="KTPU")
+    parser.add_argument("--timeout", type=int, default=1800, help="seconds a file")
+    parser.add_argument("--failures", action="store_true", help="name failed tests with their first line")
+    parser.add_argument("-k", default="", help="pytest's selection")
+    args = parser.parse_args()
+    rows: list[tuple[str, dict[str, int], float, list[str]]] = []
+    with tempfile.TemporaryDirectory() as where:
+        for name in ("test", "extra", "examples", "conftest.py", "pyproject.toml"):
+            if (args.checkout / name).exists():
+                os.symlink((args.checkout / name).resolve(), Path(where) / name)
+        print("| file | passed | failed | skipped | s |\n|---|---|---|---|---|", flush=True)
+        for file in args.files or FILES:
+            row = run(file, Path(where), args)
+            rows.append(row)
+            _, counts, seconds, failed = row
+            numbers = f"{counts['passed']} | {counts['failed']} | {counts['skipped']}"
+            print(f"| {file} | {numbers} | {seconds:.0f} |", flush=True)
+            if args.failures:
+                print("".join(f"    {line}\n" for line in failed), end="", flush=True)
+    total = {key: sum(counts[key] for _, counts, _, _ in rows) for key in ("passed", "failed", "skipped")}
+    seconds = sum(s for _, _, s, _ in rows)
+    print(f"| all | {total['passed']} | {total['failed']} | {total['skipped']} | {seconds:.0f} |")
+    return 1 if total["failed"] else 0
+
+
+def run(file: str, where: Path, args: argparse.Namespace) -> tuple[str, dict[str, int], float, list[str]]:
+    """One file in a process of its own: its counts, seconds and failures."""
+    out = where / "result.xml"
+    out.unlink(missing_ok=True)
+    env = {
+        **os.environ,
+        "DEV": args.dev,
+        "KTPU_MATMUL": args.matmul,
+        "PARALLEL": "0",
+        "SKIP_SLOW_TEST": "1",
+        "CACHELEVEL": "0",
+        "TEST_TIMEOUT": str(args.timeout),
+    }
+    command = [sys.executable, "-m", "pytest", "-p", "kohakutpu.tinygrad", "-q", f"test/{file}", f"--junitxml={out}"]
+    if args.k:
+        command += ["-k", args.k]
+    start = time.perf_counter()
+    try:
+        done = subprocess.run(command, cwd=where, env=env, capture_output=True, text=True, timeout=args.timeout)
+        tail = done.stdout[-400:]
+    except subprocess.TimeoutExpired:
+        tail = f"stopped after {args.timeout} s"
+    seconds = time.perf_counter() - start
+    if not out.exists():
+        return file, {"passed": 0, "failed": 1, "skipped": 0}, seconds, [tail]
+    return file, counted(out), seconds, failures(out)
+
+
+def counted(out: Path) -> dict[str, int]:
+    """Tests by outcome."""
+    suite = next(ET.parse(out).getroot().iter("testsuite"))
+    total, skipped = int(suite.get("tests", 0)), int(suite.get("skipped", 0))
+    failed = int(suite.get("failures", 0)) + int(suite.get("errors", 0))
+    return {"passed": total - skipped - failed, "failed": failed, "skipped": skipped}
+
+
+def failures(out: Path) -> list[str]:
+    """Failed tests with the last line of what they said."""
+    found: list[str] = []
+    for case in ET.parse(out).getroot().iter("testcase"):
+        for kind in ("failure", "error"):
+            for one in case.iter(kind):
+                message = (one.get("message") or "").strip().splitlines()
+                found.append(f"{case.get('name')}: {message[0][:160] if message else kind}")
+    return found
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,53 @@
+"""What ran where: kernels on the device and steps of the host, by reason.
+
+Decides how they are counted and shown.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, field
+
+
+@dataclass
+class Report:
+    """Counts since the last reset. seconds: simulated, of timed devices. reasons: of host steps."""
+
+    device_kernels: int = 0
+    seconds: float = 0.0
+    host_kernels: int = 0
+    host_bytes: int = 0
+    reasons: Counter[str] = field(default_factory=Counter)
+    """How often the host stepped in, and why."""
+    names: dict[str, str] = field(default_factory=dict)
+    """A kernel of each reason."""
+
+    def host(self, reason: str, name: str, nbytes: int) -> None:
+        """Count a step of the host."""
+        self.host_kernels += 1
+        self.host_bytes += nbytes
+        self.reasons[reason] += 1
+        self.names.setdefault(reason, name)
+
+    def __str__(self) -> str:
+        total = self.device_kernels + self.host_kernels
+        lines = [f"{total} kernels: {self.device_kernels} on the device, {self.host_kernels} steps of the host"]
+        if self.seconds:
+            lines.append(f"  simulated time {self.seconds * 1e6:.1f} us")
+        if self.host_kernels:
+            lines.append(f"  the host read and wrote {self.host_bytes} bytes")
+        lines += [f"  {count:6} host: {why} (first {self.names[why]})" for why, count in self.reasons.most_common()]
+        return "\n".join(lines)
+
+
+total = Report()
+
+
+def report() -> Report:
+    """What ran since the start or the last `reset`; `print` it."""
+    return total
+
+
+def reset() -> None:
+    """Count from zero again."""
+    total.__init__()

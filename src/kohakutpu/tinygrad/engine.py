@@ -1,0 +1,230 @@
+"""Kernels of tinygrad on a KohakuTPU: through the scheduler where the machine has units, else as counted host steps.
+
+Decides what may go to the device and what may not, and in which form values wait there. It must not know tinygrad's
+kernels, nor how stages are found.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from kohakuaccel.diagnostics import KohakuError, Refusal
+from kohakuaccel.frontends.tinygrad.memory import View
+from kohakuaccel.frontends.tinygrad.program import Engine, Prepared
+from kohakuaccel.graph import Graph, Read, kind_of
+from kohakuaccel.graph.structure import as_contraction
+from kohakuaccel.machine import Machine
+from kohakutpu import machines
+from kohakutpu.tinygrad import counting
+from kohakutpu.tinygrad.numerics import Numerics, current
+
+if TYPE_CHECKING:
+    from kohakutpu.auto import GraphPlan
+    from kohakutpu.device import Device
+
+HALF = "half"
+"""The form in which the device holds a buffer: a flat tensor of FP16."""
+STORED = {"FP16": np.dtype(np.float16), "FP32": np.dtype(np.float32)}
+LARGEST = 65504.0
+CLOSE = 2.0**-10
+"""A float32 buffer may become halves if no element moves by more than this part of the greatest."""
+
+
+@lru_cache(maxsize=32)
+def machine_of(arch: str) -> Machine:
+    """The machine an arch string names: a preset, then changes (`ship_3x2,L=10,clusters=8`)."""
+    from kohakuaccel.whatif import check_names, parse_changes, varied
+    from kohakutpu.machines.sizes import SIZES, sized
+
+    name, _, rest = arch.partition(",")
+    base = machines.load(name or machines.DEFAULT)
+    if not rest:
+        return base
+    changes = parse_changes(rest, "arch")
+    check_names(base, changes, SIZES, ())
+    return varied(base, changes, SIZES, sized)[0]
+
+
+class Plans:
+    """What is known of one kernel: why it cannot go to a device, or its plan there."""
+
+    def __init__(self, prepared: Prepared) -> None:
+        graph = prepared.kernel.graph
+        self.products = any(_product(s) for s in graph.statements)
+        self.float32 = any(v.dtype.name == "FP32" for v in graph.inputs) or any(
+            graph[s.value].dtype.name == "FP32" for s in prepared.kernel.stores
+        )
+        self.updates = prepared.kernel.updates
+        self.why = _unfit(prepared)
+        self.plans: dict[Machine, GraphPlan | str] = {}
+
+    def reason(self, allowed: Numerics) -> str:
+        """Why the kernel stays on the host under these numerics; empty where it does not."""
+        if self.why:
+            return self.why
+        if self.products and allowed.matmul == "split":
+            return 'a matmul in MXFP7 is not accurate enough for matmul="split"'
+        if self.float32 and (allowed.float32 == "host" or allowed.matmul == "split"):
+            return "float32 is asked for, the device stores FP16"
+        if self.float32 and self.updates:
+            return "a float32 buffer is updated in place; in FP16 small updates would be lost"
+        return ""
+
+
+def _product(statement: Any) -> bool:
+    found = as_contraction(statement)
+    return bool(found and found.m and found.n)
+
+
+def _unfit(prepared: Prepared) -> str:
+    """Why no unit computes a kernel, from its formats and forms alone."""
+    graph = prepared.kernel.graph
+    if any(s.place is not None for s in prepared.kernel.stores):
+        return "elements are stored to places of their own"
+    for value in graph.values:
+        if kind_of(value.dtype) == "word":
+            return "integers"
+        if value.dtype.name not in (*STORED, "BOOL"):
+            return f"values of {value.dtype}"
+    if any(kind_of(v.dtype) == "bool" for v in graph.inputs):
+        return "truth values as operands"
+    if any(kind_of(graph[s.value].dtype) == "bool" for s in prepared.kernel.stores):
+        return "truth values as results"
+    if any(any(True for i in r.indices for _ in i.lookups()) for s in graph.statements for r in s.body.reads()):
+        return "a gather by value"
+    return "" if any(isinstance(e, Read) for s in graph.statements for e in s.body.walk()) else "constants alone"
+
+
+class KTPUEngine(Engine):
+    """One device. timed: whether simulated seconds are taken."""
+
+    def __init__(self, arch: str, timed: bool) -> None:
+        self.arch, self.timed = arch, timed
+        self.machine = machine_of(arch)
+        self._device: Device | None = None
+
+    @property
+    def device(self) -> Device:
+        """The machine, opened when the first kernel needs it."""
+        if self._device is None:
+            from kohakutpu.device import Device
+
+            self._device = Device(self.machine)
+        return self._device
+
+    def run(self, prepared: Prepared, buffers: Sequence[View]) -> float | None:
+        """On the device where it can be, else a counted step of the host."""
+        plans = prepared.machine
+        if plans is None:
+            plans = prepared.machine = Plans(prepared)
+        allowed = current()
+        reason = plans.reason(allowed)
+        if not reason:
+            plan = self._planned(plans, prepared.kernel.graph)
+            if isinstance(plan, str):
+                reason = plan
+            else:
+                try:
+                    return self._on_device(prepared, plan, buffers)
+                except _Unfit as why:
+                    reason = str(why)
+        self._host(prepared.kernel.name, reason, prepared.nbytes(buffers), allowed)
+        prepared.on_host(buffers)
+        return 0.0 if self.timed else None
+
+    def loops(self, name: str, nbytes: int) -> None:
+        """A kernel that is no graph."""
+        self._host(name, "a kernel that is no graph, interpreted loop by loop", nbytes, current())
+
+    @staticmethod
+    def _host(name: str, reason: str, nbytes: int, allowed: Numerics) -> None:
+        if allowed.host == "refuse":
+            raise Refusal(
+                "every kernel is computed by the machine",
+                where=f"kernel {name}",
+                got=reason,
+                hint='allow steps of the host: KTPU_HOST=allow, or numerics(host="allow")',
+            )
+        counting.total.host(reason, name, nbytes)
+
+    def _planned(self, plans: Plans, graph: Graph) -> GraphPlan | str:
+        if self.machine not in plans.plans:
+            from kohakutpu.auto import compile_graph
+
+            try:
+                plan = compile_graph(graph, self.machine)
+                steps = plan.host_steps
+                plans.plans[self.machine] = steps[0].reason if steps else plan
+            except KohakuError as why:
+                plans.plans[self.machine] = f"the scheduler refuses it: {why}"
+        return plans.plans[self.machine]
+
+    def _on_device(self, prepared: Prepared, plan: GraphPlan, buffers: Sequence[View]) -> float | None:
+        given = {v.name: self._operand(buffers[at], STORED[v.dtype.name]) for v, at in prepared.inputs}
+        device = self.device
+        device.sync()
+        before = device.counters.saturations
+        seconds: float | None = None
+        try:
+            if self.timed:
+                from kohakutpu.sim.session import timed
+
+                made, timeline = timed(device, lambda: plan.run(given, device=device), prepared.kernel.name)
+                seconds = timeline.seconds
+            else:
+                made = plan.run(given, device=device)
+            device.sync()
+        except KohakuError as why:
+            raise _Unfit(f"refused while it ran: {getattr(why, 'rule', why)}") from why
+        if device.counters.saturations != before:
+            raise _Unfit("a result is beyond FP16")
+        for store in prepared.kernel.stores:
+            dtype = STORED[prepared.kernel.graph[store.value].dtype.name]
+            tensor = made[store.value].reshape((-1,))
+            buffers[prepared.at[store.slot]].keep(HALF + str(dtype), tensor, _fetcher(tensor, dtype), ahead=True)
+        counting.total.device_kernels += 1
+        counting.total.seconds += seconds or 0.0
+        return seconds
+
+    def _operand(self, buffer: View, dtype: np.dtype[Any]) -> Any:
+        from kohakutpu.tensor import as_tensor
+
+        form = HALF + str(dtype)
+        found = buffer.kept(form)
+        if found is not None and found.device is self.device:
+            return found
+        raw = buffer.read().copy().view(dtype)
+        tensor = as_tensor(_halves(raw), device=self.device, where="tinygrad")
+        buffer.keep(form, tensor, _fetcher(tensor, dtype), ahead=False)
+        return tensor
+
+
+class _Unfit(Exception):
+    """Values that the device cannot take or give."""
+
+
+def _halves(values: NDArray[Any]) -> NDArray[np.float16]:
+    """The values as halves; `_Unfit` where that would lose them."""
+    if not np.isfinite(values).all():
+        raise _Unfit("operands with NaN or Inf")
+    if values.dtype == np.float16:
+        return values
+    top = float(np.abs(values).max(initial=0.0))
+    if top > LARGEST:
+        raise _Unfit("a float32 operand beyond FP16")
+    half = values.astype(np.float16)
+    if top and float(np.abs(half.astype(np.float32) - values).max()) > CLOSE * top:
+        raise _Unfit("float32 operands too small for FP16")
+    return half
+
+
+def _fetcher(tensor: Any, dtype: np.dtype[Any]) -> Any:
+    def fetch() -> NDArray[np.uint8]:
+        return np.ascontiguousarray(tensor.numpy().astype(dtype)).reshape(-1).view(np.uint8)
+
+    return fetch
