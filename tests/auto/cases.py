@@ -173,5 +173,8 @@ WORKLOADS = (
         0.1,
         0.2,
     ),
+    Workload("one row", lambda x, w, c: g.gelu(g.linear(x, w, c)), {"x": (1, 40), "w": (24, 40), "c": (24,)}, PRODUCT),
+    Workload("matrix times vector", lambda x, w: g.matmul(w, x) * 0.5, {"x": (40,), "w": (24, 40)}, PRODUCT),
+    Workload("one query", g.attention, {"q": (2, 2, 1, 32), "k": (2, 2, 20, 32), "v": (2, 2, 20, 32)}, PRODUCT),
     Workload("mean and spread", lambda x: (g.mean(x, -1), g.var(x, -1)), {"x": (6, 40)}),
 )

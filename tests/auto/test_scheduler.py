@@ -42,3 +42,29 @@ def test_what_no_unit_computes_is_the_hosts_or_refused() -> None:
     assert "host  t_sin: the vector cores have no sin" in plan.pretty()
     with pytest.raises(Refusal, match="statement t_sin: every statement is computed by the machine"):
         compile_graph(program, SHIP, host="refuse")
+
+
+def _first_stage(made: g.Tensor, b: g.Builder) -> str:
+    return compile_graph(b.graph(y=made), SHIP, substitutions=(), host="refuse").pretty().splitlines()[2]
+
+
+def test_a_product_with_one_row_is_made_of_tiles_where_the_estimate_says_so() -> None:
+    for lead in ((), (1,), (3, 1)):
+        b = g.Builder()
+        x, w = b.input("x", (*lead, 64), FP16), b.input("w", (*lead[:-1], 48, 64), FP16)
+        product = g.matmul(w, x) if not lead else g.matmul(x, g.transpose(w))
+        text = _first_stage(product, b)
+        assert text.startswith("  tile")
+        assert "(one row: " in text
+        assert "cycles estimated on clusters" in text
+
+
+def test_a_matrix_that_rows_compute_on_the_way_is_not_written_for_one_product() -> None:
+    b = g.Builder()
+    x, v = b.input("x", (12, 64), FP16), b.input("v", (64,), FP16)
+    assert _first_stage(g.matmul(g.exp(x), v), b) == (
+        "  row   reshaped_1: 12 rows of 64 (one row: exp is not written to memory for it alone), takes in exp"
+    )
+    b = g.Builder()
+    x, v = b.input("x", (12, 64), FP16), b.input("v", (64,), FP16)
+    assert _first_stage(g.sum_(x * v, -1), b) == "  row   t_sum: 12 rows of 64, takes in t_mul"  # written so: E8M15

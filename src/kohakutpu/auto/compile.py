@@ -47,7 +47,7 @@ def compile_graph(
 
 class _Compiler:
     def __init__(self, graph: Graph, machine: Machine, refuse: bool, found: Cut) -> None:
-        self.graph, self.machine, self.refuse = operands_in_reach(graph), machine, refuse
+        self.graph, self.machine, self.refuse = operands_in_reach(graph, machine), machine, refuse
         self.found = found
         self.single: dict[str, str] = {}
         self.hosted: dict[str, str] = {}
@@ -75,7 +75,7 @@ class _Compiler:
 
     def _parts(self) -> list[Part]:
         """A stage or a host statement for every value that has to exist, in the order of the graph."""
-        sources = Sources(self.graph, self.single)
+        sources = Sources(self.graph, self.machine, self.single)
         wanted = {name for _, name in self.graph.outputs}
         parts: list[Part] = []
         for value in reversed(self.graph.values):

@@ -10,15 +10,20 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
 from math import prod
+from typing import TYPE_CHECKING
 
 from kohakuaccel.diagnostics import Unsupported
 from kohakuaccel.graph import Constant, Expr, Graph, Index, Input, Read, Statement, kind_of
 from kohakuaccel.graph.structure import Contraction, as_contraction
+from kohakuaccel.machine import Machine
 from kohakutpu.auto import access
 from kohakutpu.auto.access import long
 from kohakutpu.auto.boxes import boxes
 from kohakutpu.auto.expressions import expanded, reads, why_not
 from kohakutpu.auto.stages import PartsStage, Stage
+
+if TYPE_CHECKING:
+    from kohakutpu.auto.one_row import OneRow
 
 
 @lru_cache(maxsize=1024)
@@ -31,6 +36,7 @@ class Sources:
     """What a search asks of the graph. single: statements that stay alone, and why."""
 
     graph: Graph
+    machine: Machine
     single: Mapping[str, str] = field(default_factory=dict[str, str])
 
     @cached_property
@@ -46,11 +52,28 @@ class Sources:
     def outputs(self) -> frozenset[str]:
         return frozenset(name for _, name in self.graph.outputs)
 
+    def contraction(self, statement: Statement) -> Contraction | None:
+        """The statement as a product of any shape, or None."""
+        return _contraction(statement) if statement.reduction else None
+
     @cached_property
     def contractions(self) -> dict[str, Contraction]:
-        """Statements that are products of matrices: each side has long ranges of its own."""
-        found = {s.name: _contraction(s) for s in self.graph.statements if s.reduction}
-        return {name: c for name, c in found.items() if c and long(c.m) and long(c.n) and long(c.k)}
+        """Products that clusters compute: each side has long ranges of its own, or one side has and that pays."""
+        found = {s.name: self.contraction(s) for s in self.graph.statements}
+        return {
+            name: c
+            for name, c in found.items()
+            if c
+            and ((long(c.m) and long(c.n) and long(c.k)) or (name in self.one_rows and self.one_rows[name].clusters))
+        }
+
+    @cached_property
+    def one_rows(self) -> dict[str, OneRow]:
+        """What was decided for products with one row."""
+        from kohakutpu.auto.one_row import one_row
+
+        found = {s.name: one_row(self, s, c) for s in self.graph.statements if (c := self.contraction(s))}
+        return {name: decided for name, decided in found.items() if decided}
 
     def known(self, name: str) -> bool:
         """Whether a value is there before anything runs."""

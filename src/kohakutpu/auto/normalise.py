@@ -18,7 +18,7 @@ from kohakuaccel.graph.model import Reduction, Value
 from kohakuaccel.graph.rewrite import TIDY, CommonSubexpressions, DeadCode, Rewrite, Rewrites, ShiftedLogSumExp
 from kohakuaccel.graph.rewrite.base import with_body
 from kohakuaccel.graph.run import evaluate
-from kohakuaccel.graph.structure import as_contraction
+from kohakuaccel.graph.structure import Contraction, as_contraction
 from kohakuaccel.graph.verify import kind
 from kohakuaccel.numerics import FP32
 from kohakutpu.auto.boxes import boxes
@@ -138,7 +138,7 @@ class OperandsApart(Rewrite):
         made: list[Value] = []
         for value in graph.values:
             found = as_contraction(value) if isinstance(value, Statement) else None
-            if not isinstance(value, Statement) or found is None or not (found.m and found.n):
+            if not isinstance(value, Statement) or found is None or not ((found.m and found.n) or _one_row(found)):
                 made.append(value)
                 continue
             sides: list[Expr] = []
@@ -156,6 +156,12 @@ class OperandsApart(Rewrite):
                 sides.append(Read(name, tuple(Index.of(r) for r in ranges)))
             made.append(with_body(value, Op("mul", tuple(sides))))
         return graph.with_values(made)
+
+
+def _one_row(found: Contraction) -> bool:
+    """Whether a product is a vector times a matrix that is read as it lies."""
+    matrix = found.left if found.m else found.right
+    return bool(found.m or found.n) and isinstance(matrix, Read) and not matrix.guards
 
 
 @dataclass(frozen=True, kw_only=True)

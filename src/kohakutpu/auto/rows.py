@@ -6,6 +6,7 @@ Decides which ranges run along a row and how much one pass computes there. It mu
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from math import gcd, prod
 
 from kohakuaccel.graph import Expr, Index, Range, Read, Statement
@@ -24,7 +25,8 @@ SINGLE = 1 << 14
 def folded_stage(sources: Sources, root: Statement, alone: bool) -> RowStage | None:
     """Rows that hold a reduction: of the result's own columns, or one that leaves a number a row."""
     if root.reduction:
-        return _single(sources, root, _fresh(long(root.reduced)), alone)
+        made, decided = _single(sources, root, _fresh(long(root.reduced)), alone), sources.one_rows.get(root.name)
+        return replace(made, why=f"{made.why} ({decided.why})") if made and decided else made
     if alone:
         return None
     found = [_single(sources, root, c, alone) for c in _fold_columns(sources, root)]

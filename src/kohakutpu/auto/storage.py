@@ -10,10 +10,11 @@ from kohakuaccel.graph.expr import rebuild
 from kohakuaccel.graph.index import Atom
 from kohakuaccel.graph.model import Reduction, Value
 from kohakuaccel.graph.rewrite.base import with_body
+from kohakuaccel.machine import Machine
 from kohakutpu.auto import access
 from kohakutpu.auto.access import Ranges, long
 from kohakutpu.auto.fusion import Sources
-from kohakutpu.auto.tiles import folds, operand
+from kohakutpu.auto.tiles import fits
 
 MOST_POINTS = 1 << 24
 """Elements of a value that may be made only to be folded."""
@@ -30,9 +31,9 @@ def in_reach(sources: Sources, statement: Statement) -> Graph | None:
     return _turned(sources, statement)
 
 
-def operands_in_reach(graph: Graph) -> Graph:
+def operands_in_reach(graph: Graph, machine: Machine) -> Graph:
     """The graph with every operand of a product in an order that its products can read."""
-    sources = Sources(graph)
+    sources = Sources(graph, machine)
     left = list(sources.contractions)
     while left:
         statement = sources.graph.by_name.get(left[-1])
@@ -40,7 +41,7 @@ def operands_in_reach(graph: Graph) -> Graph:
         if changed is None:
             left.pop()
         else:
-            sources = Sources(changed)
+            sources = Sources(changed, machine)
     return sources.graph
 
 
@@ -50,7 +51,7 @@ def _operand_in_reach(sources: Sources, contraction: Statement) -> Graph | None:
     for side, own in ((found.left, found.m), (found.right, found.n)):
         if not isinstance(side, Read) or side.guards:
             continue
-        if not _fits(sources, side, long(own), long(found.k)):
+        if not fits(sources, side, long(own), long(found.k)):
             groups = _groups(side, contraction, long(own), long(found.k))
             made = None if sources.known(side.value) else _reordered(sources, side, groups)
             return made if made is not None else _copied(sources, side, contraction, groups)
@@ -97,13 +98,6 @@ def _with(graph: Graph, first: Statement, then: Statement) -> Graph:
     for v in graph.values:
         values += [first, then] if v.name == then.name else [v]
     return graph.with_values(values)
-
-
-def _fits(sources: Sources, read: Read, own: Ranges, fold: Ranges) -> bool:
-    """Whether some matrices of the operand can be read where they are."""
-    return any(
-        operand(sources, read, own[top:], deep) for _, deep in folds(sources, (read,), fold) for top in range(len(own))
-    )
 
 
 def _groups(read: Read, statement: Statement, own: Ranges, fold: Ranges) -> tuple[Atom, ...]:

@@ -79,18 +79,28 @@ def _tiled(sources: Sources, root: Statement, members: dict[str, Statement], sta
                 columns=columns,
                 products=tuple(p for p in products if p),
                 beside={r: b for r, b in beside.items() if b},
-                why=_why(members, [p for p in products if p], lead, rows, columns),
+                why=_why(sources, members, [p for p in products if p], lead, rows, columns),
             )
     return None
 
 
-def _why(members: Mapping[str, Statement], products: list[Product], lead: Ranges, rows: Ranges, columns: Ranges) -> str:
+def _why(
+    sources: Sources,
+    members: Mapping[str, Statement],
+    products: list[Product],
+    lead: Ranges,
+    rows: Ranges,
+    columns: Ranges,
+) -> str:
     extra = len(members) - len(products)
     batch = f"{access.size(lead)} x " if lead else ""
     shape = f"{batch}{access.size(rows)}x{access.size(columns)}x{access.size((*products[0].outer, *products[0].inner))}"
     text = f"{len(products)} product{'s' * (len(products) > 1)} of {shape}"
     if extra:
         text += f", {extra} elementwise statement{'s' * (extra > 1)} on the accumulators"
+    decided = sources.one_rows.get(products[0].name)
+    if decided:
+        text += f" ({decided.why})"
     return text
 
 
@@ -107,6 +117,12 @@ def _splits(sources: Sources, root: Statement, first: Accumulator) -> Iterator[t
     ranges = long(root.ranges)
     left, right = _sides(sources, first)
     if not ranges:
+        return
+    if first.name in sources.one_rows:
+        # The matrix's own ranges are columns, whichever side it is on.
+        last = next((n for n in reversed(range(len(ranges))) if (ranges[n] in left) == (ranges[n] in right)), -1)
+        for begin in range(last + 1, len(ranges)):
+            yield ranges[:begin], (), ranges[begin:]
         return
     only_right = [r in right and r not in left for r in ranges]
     only_left = [r in left and r not in right for r in ranges]
@@ -163,6 +179,12 @@ def operand(sources: Sources, read: Read, rows: Ranges, columns: Ranges) -> View
         lead = sorted(read.ranges() - {*rows, *columns}, key=place.coefficient, reverse=True)
         return access.moved(place, sources.total(read), tuple(lead), rows, columns)
     return found
+
+
+def fits(sources: Sources, read: Read, own: Ranges, fold: Ranges) -> bool:
+    """Whether some matrices of an operand can be read where they are."""
+    tops = range(len(own)) if own else (0,)
+    return any(operand(sources, read, own[top:], deep) for _, deep in folds(sources, (read,), fold) for top in tops)
 
 
 def _beside(sources: Sources, read: Read, lead: Ranges, rows: Ranges, columns: Ranges) -> Beside | None:

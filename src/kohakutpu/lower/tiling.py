@@ -82,6 +82,11 @@ def check(machine: Machine, gm: int, gn: int, nk: int, source: SourceLine | None
             )
 
 
+def instances(tile: Tile, m: int, n: int) -> int:
+    """Tiles of an m x n result."""
+    return ceil_div(m, LANES * tile.gm) * ceil_div(n, LANES * tile.gn)
+
+
 @lru_cache(maxsize=1024)
 def choose(machine: Machine, m: int, n: int, k: int) -> Tile:
     """The tile for an m x n x k contraction: intensity first (discounted by padding), then K per fill, then
