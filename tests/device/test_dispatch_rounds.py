@@ -17,7 +17,7 @@ from kohakuaccel.image import EncodedProgram, Image
 from kohakuaccel.machine import Unit
 from kohakutpu import machines
 from kohakutpu.dispatch import Limits, Loader, Round, check_rounds, opcode_counts
-from kohakutpu.dispatch_acks import program_acks
+from kohakutpu.dispatch.acks import program_acks
 from kohakutpu.isa import cluster, vector
 from kohakutpu.isa import control as reg
 

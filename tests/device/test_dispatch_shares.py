@@ -12,7 +12,7 @@ from kohakuaccel.image import EncodedProgram, Image
 from kohakuaccel.machine import Machine, Unit
 from kohakutpu.device import Device
 from kohakutpu.dispatch import Limits, Loader
-from kohakutpu.dispatch_shares import closed, crews, meetings
+from kohakutpu.dispatch.shares import closed, crews, meetings
 from kohakutpu.isa import cluster
 from kohakutpu.machines import load
 

@@ -41,7 +41,6 @@ ORDER: dict[str, tuple[tuple[str, ...], ...]] = {
         ("machines", "layouts", "broadcasting", "conversion", "callers", "recording"),
         ("isa",),
         ("units",),
-        ("dispatch_acks",),
         ("dispatch",),
         ("device",),
         ("sim",),

@@ -1,7 +1,7 @@
 """What the encoder refuses of revision 2's cluster options (datasheet 10): shared fetches, descriptors, accumulators.
 
 Needs the machine and one unit's stream; whether the members of a shared fetch agree is seen where streams meet
-(`dispatch_shares`). Without an option its fields are refused by the option's name.
+(`dispatch.shares`). Without an option its fields are refused by the option's name.
 """
 
 from __future__ import annotations

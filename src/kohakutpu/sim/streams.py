@@ -16,7 +16,7 @@ from kohakuaccel.diagnostics import Refusal
 from kohakuaccel.image import EncodedProgram, Image
 from kohakuaccel.machine import Machine
 from kohakutpu.dispatch import Round
-from kohakutpu.dispatch_acks import program_acks
+from kohakutpu.dispatch.acks import program_acks
 from kohakutpu.isa import cluster, flit, vector
 from kohakutpu.isa import control as reg
 from kohakutpu.sim import programs

@@ -1,7 +1,7 @@
-"""How instruction streams become rounds: staging words, command lists and the counts to await (datasheet 7.3).
+"""How instruction streams become rounds: where each unit's stream is cut, and what the control engine executes.
 
-It decides where each unit's stream is cut and what the control engine executes. It must not know what a payload
-means beyond the acknowledgements it causes, nor how a transport works.
+It must not know what a payload means beyond the acknowledgements it causes and the shared fills it joins, nor how a
+transport works.
 
 A round obeys three limits: its flits fit the staging RAM, its commands (DONE included) fit the engine, and its
 programs P leave a credit over: P < C, where C = the smallest instruction FIFO among the kicked nodes, because each
@@ -11,7 +11,6 @@ program's last instruction returns none. Every unit that has work left advances 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,81 +18,13 @@ from numpy.typing import NDArray
 from kohakuaccel.diagnostics import Refusal
 from kohakuaccel.image import EncodedProgram, Image
 from kohakuaccel.machine import Machine, Unit
-from kohakutpu.dispatch_acks import OP_SHIFT, program_acks
-from kohakutpu.dispatch_shares import Meeting, closed, crews, meetings
-from kohakutpu.isa import cluster, flit, vector
+from kohakutpu.dispatch.acks import program_acks
+from kohakutpu.dispatch.check import check_rounds
+from kohakutpu.dispatch.rounds import HEADER, LAST, MASK, TXN, Limits, Round, Window
+from kohakutpu.dispatch.shares import Meeting, closed, crews, meetings
 from kohakutpu.isa import control as reg
 
-OPCODES = {
-    "MG": {code: name for name, code in cluster.OPS.items()} | {cluster.TDESC: "TDESC"},
-    "VC": {vector.ENV_IMEM: "IMEM", vector.ENV_DESC: "DESC", vector.ENV_RUN: "RUN"},
-}
 TURNS = 4  # programs per unit and round; more gain nothing, and each costs a credit and up to five commands
-_HEADER = flit.HEADER.encode(type=flit.CU_INST)
-_TXN, _LAST = flit.HEADER.position("txn")[0], flit.HEADER.position("last")[0]
-_MASK = reg.poll_node(0)[1]
-
-
-@dataclass(frozen=True, slots=True)
-class Window:
-    """Instructions start .. start + count - 1 of `program` (its number in the stage), staged from slot `base`."""
-
-    program: int
-    start: int
-    count: int
-    base: int
-
-
-@dataclass(frozen=True, slots=True)
-class Round:
-    """One run of one mesh's control engine. Rounds with the same `group` start together, one per mesh.
-
-    staging: uint64[flits, 5]. commands: uint64[n, 4], complete but for the wanted counts of `polls` (row numbers),
-    which a run fills in: node nodes[i] ({y,x}) is awaited for expected[i] signals more than it had.
-    """
-
-    stage: int
-    group: int
-    mesh: int
-    staging: NDArray[np.uint64]
-    commands: NDArray[np.uint64]
-    polls: NDArray[np.int64]
-    nodes: NDArray[np.int64]
-    expected: NDArray[np.int64]
-    windows: tuple[Window, ...]
-
-    def awaiting(self, counts: NDArray[np.int64]) -> NDArray[np.uint64]:
-        """The commands with the wanted counts filled in from the nodes' signal counts now, int64[256]."""
-        commands = self.commands.copy()
-        commands[self.polls, 2] = ((counts[self.nodes] + self.expected) & 0xFFFF) << 8 | 1
-        return commands
-
-
-@dataclass(frozen=True, slots=True)
-class Limits:
-    """What one round of a machine may hold."""
-
-    flits: int
-    commands: int
-    credit: int
-
-    @staticmethod
-    def of(machine: Machine) -> Limits:
-        p = machine.params
-        return Limits(p.stage_flits, p.ncmd, min(p.inst_fifo, 0xFFFF))
-
-
-def opcode_counts(image: Image) -> dict[str, int]:
-    """Instructions of an image by opcode name."""
-    found: dict[str, int] = {}
-    for program in (p for stage in image.stages for p in stage):
-        ops = (program.payloads[:, 3] >> OP_SHIFT).astype(np.int64)
-        names = OPCODES[program.unit.kind]
-        for code, number in enumerate(np.bincount(ops, minlength=1).tolist()):
-            if number:
-                name = names.get(code, f"op {code}")
-                found[name] = found.get(name, 0) + number
-    return found
 
 
 class Loader:
@@ -280,8 +211,8 @@ class Loader:
             end = w.base + w.count
             program = stage[w.program]
             staging[w.base : end, :4] = program.payloads[w.start : w.start + w.count]
-            staging[w.base : end, 4] = _HEADER | (i & 0xFF) << _TXN
-            staging[end - 1, 4] |= np.uint64(1 << _LAST)
+            staging[w.base : end, 4] = HEADER | (i & 0xFF) << TXN
+            staging[end - 1, 4] |= np.uint64(1 << LAST)
             programs[i] = program.unit.y << 4 | program.unit.x, w.base, w.count
         nodes = np.fromiter(expected, np.int64, len(expected))
         counts = np.fromiter(expected.values(), np.int64, len(expected))
@@ -309,107 +240,8 @@ class Loader:
         awaits[:, 0] = reg.POLL
         awaits[:, 1] = window + reg.NODE_STATUS + 8 * nodes
         awaits[:, 2] = counts << 8 | 1
-        awaits[:, 3] = _MASK
+        awaits[:, 3] = MASK
         commands[-1, 0] = reg.DONE
         commands = commands[keep]
         first = len(commands) - 1 - len(nodes)
         return commands, np.arange(first, first + len(nodes))
-
-
-def _broken(rule: str, number: int, got: object = None, limit: object = None) -> Refusal:
-    return Refusal(rule, where=f"round {number}", got=got, limit=limit)
-
-
-def _programs(
-    machine: Machine, number: int, r: Round, limits: Limits
-) -> tuple[list[tuple[int, int, int]], dict[int, int]]:
-    """What a command list does, read back: kicks as (destination, first slot, flits), and awaits per node."""
-    window = reg.agent_bus(r.mesh, 0)
-    registers: dict[int, int] = {}
-    kicks: list[tuple[int, int, int]] = []
-    awaits: dict[int, int] = {}
-    idle = False
-    rows = r.commands.tolist()
-    for op, address, data, mask in rows[:-1]:
-        offset = address - window
-        if op == reg.WRITE and offset == reg.PROG_KICK:
-            if not idle or not all(k in registers for k in reg.SHADOWED) or reg.PROG_CRED not in registers:
-                raise _broken("a kick follows PROG_STAT = 0, DST, BASE, LEN and a seeded credit", number)
-            kicks.append((registers[reg.PROG_DST], registers[reg.PROG_BASE], registers[reg.PROG_LEN]))
-            idle = False
-        elif op == reg.WRITE:
-            if offset == reg.PROG_CRED and offset in registers:
-                raise _broken("the credit is seeded once a round", number)
-            registers[offset] = data
-        elif op == reg.POLL and offset == reg.PROG_STAT:
-            idle = (data, mask) == (0, 1)
-        elif op == reg.POLL and 0 <= offset - reg.NODE_STATUS < 8 * 256 and mask == _MASK and data & 1:
-            awaits[(offset - reg.NODE_STATUS) // 8] = awaits.get((offset - reg.NODE_STATUS) // 8, 0) + 1
-        else:
-            raise _broken("a round writes program registers and polls", number, got=(op, hex(address)))
-    if not rows or rows[-1][0] != reg.DONE:
-        raise _broken("a command list ends with DONE", number)
-    credit = registers.get(reg.PROG_CRED, 0)
-    if kicks and not len(kicks) < credit <= limits.credit:
-        raise _broken("programs < credit <= instruction FIFO", number, got=(len(kicks), credit), limit=limits.credit)
-    if any(times != 1 for times in awaits.values()):
-        raise _broken("a node is awaited once, for its total", number)
-    return kicks, awaits
-
-
-def check_rounds(machine: Machine, image: Image, rounds: Sequence[Round], limits: Limits | None = None) -> None:
-    """Prove that rounds respect the three limits and send every instruction once, in order, and awaited.
-
-    Reads the command lists back as the hardware does. Raises Refusal naming the round and the broken rule.
-    """
-    limits = limits or Limits.of(machine)
-    stage = -1
-    at: dict[int, int] = {}
-    streams: dict[tuple[int, int], EncodedProgram] = {}
-
-    def finish() -> None:
-        for (mesh, node), program in streams.items():
-            if at.get(mesh << 8 | node, 0) != len(program):
-                raise Refusal(
-                    "every instruction of a stage is sent",
-                    where=f"stage {stage}, {program.unit.name}",
-                    got=at.get(mesh << 8 | node, 0),
-                    limit=len(program),
-                )
-
-    for number, r in enumerate(rounds):
-        while stage < r.stage:
-            finish()
-            stage += 1
-            at = {}
-            streams = {(p.unit.mesh, p.unit.y << 4 | p.unit.x): p for p in image.stages[stage]}
-        if len(r.staging) > limits.flits:
-            raise _broken("flits fit the staging RAM", number, len(r.staging), limits.flits)
-        if len(r.commands) > limits.commands:
-            raise _broken("commands fit the control engine", number, len(r.commands), limits.commands)
-        kicks, awaits = _programs(machine, number, r, limits)
-        sent: dict[int, int] = {}
-        for node, base, count in kicks:
-            program = streams.get((r.mesh, node))
-            start = at.get(r.mesh << 8 | node, 0)
-            staged = r.staging[base : base + count]
-            if program is None or len(staged) != count or count == 0:
-                raise _broken("a program is staged for a unit of the stage", number, (hex(node), base, count))
-            if not np.array_equal(staged[:, :4], program.payloads[start : start + count]):
-                raise _broken(f"the stream of {program.unit.name} continues where it stopped", number, start)
-            heads = staged[:, 4] & ~np.uint64(0xFF << _TXN)
-            if int(heads[-1]) != _HEADER | 1 << _LAST or (heads[:-1] != np.uint64(_HEADER)).any():
-                raise _broken(f"flits of {program.unit.name} are CU_INST, last on the last one", number)
-            at[r.mesh << 8 | node] = start + count
-            sent[node] = sent.get(node, 0) + count
-        waited = dict(zip(r.nodes.tolist(), r.expected.tolist(), strict=True))
-        polled = [(int(a) - reg.agent_bus(r.mesh, reg.NODE_STATUS)) // 8 for a in r.commands[r.polls, 1]]
-        if set(awaits) != set(waited) or polled != r.nodes.tolist():
-            raise _broken("the awaited nodes are those of the list", number, sorted(awaits), sorted(waited))
-        if any(waited.get(node, 0) < count for node, count in sent.items()):
-            raise _broken("every instruction of a round is awaited in it", number, sent, waited)
-    while stage < len(image.stages):
-        finish()
-        stage += 1
-        if stage < len(image.stages):
-            at, streams = {}, {(p.unit.mesh, p.unit.y << 4 | p.unit.x): p for p in image.stages[stage]}
