@@ -64,6 +64,12 @@ def changed(path: Path, change: Callable[[dict[str, Any]], object]) -> Path:
         (lambda d: d["spans"]["start"].__setitem__(0, -2), "values fit together.*a span lies within the run"),
         (lambda d: d["stages"].pop(), "stages cover the run"),
         (lambda d: d.update(tracks=[["x"]]), "values fit together"),
+        (lambda d: d.update(clock_mhz="300"), "values fit together; got clock_mhz"),
+        (lambda d: d.update(clock_mhz=0), "values fit together; got clock_mhz"),
+        (lambda d: d.update(host=[1]), "values fit together; got host"),
+        (lambda d: d["counters"].update(rounds="many"), "values fit together; got a value of counters"),
+        (lambda d: d.update(assumed=[1]), "values fit together; got a value of assumed"),
+        (lambda d: d.update(stages=[3]), "values fit together; got a value of stages"),
     ],
 )
 def test_another_file_is_refused(tmp_path: Path, change: Callable[[dict[str, Any]], object], text: str) -> None:

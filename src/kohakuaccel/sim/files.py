@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import gzip
 import json
+from collections.abc import Iterable
 from dataclasses import asdict, fields
 from pathlib import Path
 from typing import Any
@@ -21,20 +22,20 @@ FORMAT = "kohaku-timeline"
 VERSION = 1
 _PLAIN = ("name", "machine", "clock_mhz", "cycles", "host", "counters", "levels", "peaks")
 _COLUMNS = ("track", "start", "end", "kind", "text", "on", "line")
-_KEYS = (
-    *_PLAIN,
-    "texts",
-    "kinds",
-    "work",
-    "assumed",
-    "tracks",
-    "stages",
-    "sources",
-    "flows",
-    "series",
-    "names",
-    "spans",
-)
+_KINDS: dict[str, type] = {
+    **dict.fromkeys(("name", "machine"), str),
+    **dict.fromkeys(("clock_mhz", "cycles"), int),
+    **dict.fromkeys(("host", "counters", "levels", "peaks", "texts", "series", "spans"), dict),
+    **dict.fromkeys(("kinds", "work", "assumed", "names", "tracks", "stages", "sources", "flows"), list),
+}
+_VALUES: dict[str, type | tuple[type, ...]] = {
+    **dict.fromkeys(("host", "counters", "levels"), int),
+    "peaks": (int, float),
+    **dict.fromkeys(("texts", "kinds", "work", "assumed", "names"), str),
+    "stages": dict,
+}
+"""What a file's values are, and what is in those that hold several of one kind."""
+_KEYS = tuple(_KINDS)
 
 
 def document(timeline: Timeline) -> dict[str, Any]:
@@ -115,6 +116,13 @@ def load(path: Path) -> Timeline:
 
 
 def _timeline(found: dict[str, Any]) -> Timeline:
+    for name, kind in _KINDS.items():
+        value = found[name]
+        if not isinstance(value, kind) or (name == "clock_mhz" and value <= 0):
+            raise ValueError(name)
+        inner: Iterable[object] = value.values() if isinstance(value, dict) else value if kind is list else ()
+        if not all(isinstance(part, _VALUES.get(name, object)) for part in inner):
+            raise ValueError(f"a value of {name}")
     kinds, work = tuple(found["kinds"]), tuple(found["work"])
     t = Timeline(found["name"], found["machine"], found["clock_mhz"], kinds, work)
     for name in ("cycles", "host", "counters", "levels", "peaks", "texts"):
