@@ -7,9 +7,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from kohakuaccel.diagnostics import Fault
+from kohakuaccel.diagnostics import Fault, Unsupported
 from kohakutpu import api as ktpu
 from kohakutpu import machines
+from kohakutpu.device import Device
+from kohakutpu.machines.sizes import sized
 
 
 def program(device: Any) -> list[Any]:
@@ -42,3 +44,16 @@ def test_the_quantiser_refuses_on_every_machine(name: str) -> None:
     with ktpu.nonfinite("count", device):
         (x @ w).numpy()
     assert ktpu.stats(device)["nonfinite"] >= 1
+
+
+@pytest.mark.parametrize(("kind", "missing"), [("clusters", "MG"), ("cores", "VC")])
+def test_work_for_a_unit_that_the_machine_lacks_is_refused(kind: str, missing: str) -> None:
+    x = ktpu.tensor(np.ones((32, 64)), device=Device(sized(machines.load("ship_3x2"), {kind: 0})))
+    calls = {"MG": (lambda: x @ x,), "VC": (x.silu, x.softmax, lambda: x.sum(axis=0))}
+    for unit, some in calls.items():
+        for call in some:
+            if unit == missing:
+                with pytest.raises(Unsupported, match=f"got no {missing} on mesh 0"):
+                    call()
+            else:
+                call()

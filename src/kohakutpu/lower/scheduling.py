@@ -81,7 +81,9 @@ def _stage(work: Work, node: StageNode, env: Env) -> None:
     kinds = {axis.over.kind for axis in node.axes if isinstance(axis.over, Tiling)}
     if not kinds <= {"rows", "each"}:
         _check_whole(node.body)
-    if "tiles" in kinds and kinds <= {"tiles", "each"}:
+    tiles = "tiles" in kinds and kinds <= {"tiles", "each"}
+    work.need("MG" if tiles else "VC", node.source)
+    if tiles:
         TileStage(work, node, env).lower()
     elif kinds == {"parts"} and len(node.axes) == 1:
         for store in _plain(node):

@@ -278,7 +278,19 @@ class Work:
 
     def stage(self, band: Band) -> None:
         """Append a band as a stage of its own."""
+        self.need(band.engine, band.source)
         self.stages.append(Stage((band,)))
+
+    def need(self, engine: str, source: SourceLine) -> None:
+        """Refuse work for a kind of unit ("MG" or "VC") that mesh 0, where kernels run, has none of."""
+        if not self.machine.units_of(engine, mesh=0):
+            raise Unsupported(
+                "products run on matmul clusters (MG), everything else on vector cores (VC)",
+                where=f"kernel {self.trace.name} on {self.machine.name}",
+                got=f"no {engine} on mesh 0",
+                hint="use a machine that has one",
+                source=source,
+            )
 
     # indices
 
