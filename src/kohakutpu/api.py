@@ -189,12 +189,22 @@ def nonfinite(policy: Literal["raise", "count"], device: Device | None = None) -
 def time(fn: Callable[..., R], *args: Any, device: Device | None = None, **kwargs: Any) -> tuple[R, Timeline]:
     """(fn(*args, **kwargs), the Timeline of everything it ran on the device): modelled time, never measured.
 
+    device: by default that of the first tensor among the arguments, in lists, tuples and dicts too; without one, the
+    current device.
     `timeline.cycles` and `.seconds` are the device's; the host link is in `.host`, apart. See docs/clock.md.
     """
     from kohakutpu.sim.session import timed
 
     name = getattr(fn, "__name__", type(fn).__name__)
-    return timed(device or current_device(), lambda: fn(*args, **kwargs), name)
+    return timed(device or _device_of((args, kwargs)) or current_device(), lambda: fn(*args, **kwargs), name)
+
+
+def _device_of(value: object) -> Device | None:
+    """The device of the first tensor in a value."""
+    if isinstance(value, Tensor):
+        return value.device
+    inner = value.values() if isinstance(value, dict) else value if isinstance(value, (list, tuple)) else ()
+    return next((device for part in inner if (device := _device_of(part)) is not None), None)
 
 
 # Programs as one graph

@@ -62,6 +62,14 @@ def test_a_call_that_runs_nothing() -> None:
     assert "nothing ran" in t.report()
 
 
+def test_the_device_is_that_of_the_arguments() -> None:
+    x = ktpu.tensor(np.ones((16, 32)), device=Device("mini"))
+    for call in (lambda: ktpu.time(lambda x: x + x, x), lambda: ktpu.time(lambda k: k["x"][0] + 1.0, {"x": [x]})):
+        _, timeline = call()
+        assert timeline.machine == "mini"
+        assert timeline.cycles > 0
+
+
 def test_data_that_the_host_moves_is_apart() -> None:
     device = Device("mini")
     (x,) = tensors(device, (32, 32))
