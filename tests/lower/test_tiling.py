@@ -23,9 +23,27 @@ def test_large_problems_take_the_most_intense_tile() -> None:
 
 def test_padding_discounts_a_tile() -> None:
     # 64 x 128 blocks are the most intense, but would pad 36 columns to 128
-    assert shape("ship_3x2", 36, 36, 512)[:2] == (16, 16)
+    assert shape("mini", 36, 36, 512)[:2] == (16, 16)
     # 300 x 300 pads 36.5% in 64 x 128 blocks and still gains by their intensity
     assert shape("ship_3x2", 300, 300, 512)[:2] == (16, 32)
+
+
+def test_tiles_keep_every_port_busy() -> None:
+    # one 64 x 64 block would leave two ports of three idle
+    assert shape("ship_3x2", 36, 36, 512)[:2] == (4, 16)
+    # 512 columns of one row: 8 blocks of 64, not one of 512
+    assert shape("ship_3x2", 1, 512, 256)[:2] == (1, 16)
+    # 3 blocks of 64 x 128 keep the 3 ports as busy as 6 smaller ones that fetch more
+    assert shape("ship_3x2", 64, 384, 1536)[:2] == (16, 32)
+
+
+def test_a_batch_and_several_terms_count() -> None:
+    machine = load("ship_3x2")
+    assert tiling.choose(machine, 128, 64, 64).gm == 16
+    assert tiling.choose(machine, 128, 64, 64, batch=12).gm == 32
+    tile = tiling.choose(machine, 64, 64, 32, 4)
+    assert tiling.cycles(machine, tile, 64, 64, 32, 8) > tiling.cycles(machine, tile, 64, 64, 32, 4)
+    assert tiling.cycles(machine, tile, 64, 64, 32, terms=8) > 4 * tiling.cycles(machine, tile, 64, 64, 32)
 
 
 def test_the_decision_is_explained() -> None:

@@ -79,7 +79,7 @@ def test_no_pass_over_memory_is_left() -> None:
     one = plan((1, 8, 8, 32), 16, 64, size=(3, 3), padding=((1, 1), (1, 1)))
     assert [band.engine for stage in one.schedule.stages for band in stage.bands] == ["MG"]
     text = one.pretty()
-    assert "A windows 3x3 of 1x8x8x32 by descriptor (tile 16, chunk 1)" in text
+    assert "A windows 3x3 of 1x8x8x32 by descriptor (tile 8, chunk 1)" in text
     assert "x in 1x8x8x32 fp16  rows(64x32, pitch 32)" in text
     shapes = [(1, 8, 8, 32), (9, 16, 32)]
     knobs = {"size": (3, 3), "padding": ((1, 1), (1, 1)), "pixels": 64}

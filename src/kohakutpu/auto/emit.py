@@ -191,8 +191,9 @@ class _Emitter:
 
     def tile(self, stage: TileStage) -> Tile:
         """The tile of a stage, by the library's cost of its deepest product."""
-        deep = max(access.size(p.inner) for p in stage.products)
-        return choose(self.machine, access.size(stage.rows), access.size(stage.columns), deep)
+        deepest = max(stage.products, key=lambda p: access.size((*p.outer, *p.inner)))
+        high, wide, batch = (access.size(ranges) for ranges in (stage.rows, stage.columns, stage.lead))
+        return choose(self.machine, high, wide, access.size(deepest.inner), batch, access.size(deepest.outer))
 
     def _accumulate(self, p: Product, places: Places, i: Position, j: Position, tile: Tile) -> L.Tile:
         acc = L.tile(tile.gm, tile.gn, tile.nk)

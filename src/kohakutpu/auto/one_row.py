@@ -15,8 +15,8 @@ from kohakuaccel.graph.structure import Contraction
 from kohakuaccel.machine import Machine
 from kohakutpu.auto import access
 from kohakutpu.auto.access import long
-from kohakutpu.layouts import KBLOCK, ceil_div
-from kohakutpu.lower.tiling import choose, instances
+from kohakutpu.layouts import ceil_div
+from kohakutpu.lower.tiling import choose, cycles
 
 if TYPE_CHECKING:
     from kohakutpu.auto.fusion import Sources
@@ -44,7 +44,9 @@ def one_row(sources: Sources, statement: Statement, found: Contraction) -> OneRo
         return OneRow(False, f"one row: {matrix.value} is not written to memory for it alone")
     batch, deep = access.size(long(found.batch)), access.size(long(found.k))
     high = prod(r.extent for r in own)
-    tiles, rows = tile_cycles(sources.machine, batch, 1, high, deep), row_cycles(sources.machine, batch * high, deep)
+    tile = choose(sources.machine, 1, high, deep, batch)
+    tiles = cycles(sources.machine, tile, 1, high, deep, batch)
+    rows = row_cycles(sources.machine, batch * high, deep)
     words = f"{tiles:,} cycles estimated on clusters, {rows:,} on vector cores"
     return OneRow(tiles <= rows, f"one row: {words}")
 
@@ -71,11 +73,3 @@ def row_cycles(machine: Machine, count: int, width: int) -> int:
     t = machine.timing
     one = 2 * ceil_div(width, WORD) * (t.read_word + t.L) + t.vred + 2 * t.empty_pipeline
     return ceil_div(count, max(1, len(machine.units_of("VC", mesh=0)))) * one
-
-
-def tile_cycles(machine: Machine, batch: int, m: int, n: int, k: int) -> int:
-    """Entries of both operands through the busiest cluster's fills (datasheet 8.1)."""
-    t, tile = machine.timing, choose(machine, m, n, k)
-    rounds = ceil_div(batch * instances(tile, m, n), len(machine.units_of("MG", mesh=0)))
-    entries = (tile.gm + tile.gn) * tile.nk * ceil_div(k, KBLOCK * tile.nk)
-    return rounds * (entries * (t.entry_preq + t.L) + t.fill_base + t.sweep_tail + t.drain_long)

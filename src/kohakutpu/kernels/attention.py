@@ -51,8 +51,8 @@ def _tune(machine: Machine, sizes: Mapping[str, int]) -> dict[str, object]:
                 limit=f"1 or {sizes[whole]}",
                 hint="broadcast it first",
             )
-    scores = tile_of("Lq", "Lk", "D")(machine, sizes)
-    values = tile_of("Lq", "P", "Lk", ("vm", "vn", "vk"))(machine, sizes)
+    scores = tile_of("Lq", "Lk", "D", each=("B", "H"))(machine, sizes)
+    values = tile_of("Lq", "P", "Lk", ("vm", "vn", "vk"), ("B", "H"))(machine, sizes)
     row = 2 * sizes["B"] * sizes["H"] * sizes["Lk"]
     qblock = 0 if row * sizes["Lq"] <= SCORES else max(LANES, SCORES // row)
     return {"scale": sizes["D"] ** -0.5, "qblock": qblock, **scores, **values, **_on_chip(machine, sizes)}
@@ -298,7 +298,7 @@ def online_attention(
     _online(q, k, v, o, scale * LOG2_E, kblock, gm, gn, nk, vm, vn, vk)
 
 
-@kernel(tune=tile_of("M", "P", "K"))
+@kernel(tune=tile_of("M", "P", "K", each=("B", "H")))
 def split_heads(x=L.In(B, M, K), w=L.In(H, P, K), y=L.Out(B, H, M, P), *, gm=2, gn=4, nk=2):
     """y[b, h] = x[b] @ w[h].T: a projection that leaves every head in a matrix of its own, as attention reads it."""
     for b, h, i, j in grid(x.each(0), w.each(0), x.tiles(gm), w.tiles(gn)):
@@ -309,7 +309,7 @@ def split_heads(x=L.In(B, M, K), w=L.In(H, P, K), y=L.Out(B, H, M, P), *, gm=2, 
 
 
 def _merge_tune(machine: Machine, sizes: Mapping[str, int]) -> dict[str, object]:
-    return {"heads": sizes["H"], **tile_of("M", "N", "P")(machine, sizes)}
+    return {"heads": sizes["H"], **tile_of("M", "N", "P", each=("B",), folded=("H",))(machine, sizes)}
 
 
 @kernel(tune=_merge_tune)

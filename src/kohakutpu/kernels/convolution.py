@@ -43,7 +43,7 @@ Half = NDArray[np.float16]
 RowOf = Callable[[IndexExpr, IndexExpr, IndexExpr], View]  # from (batch, output row, output column)
 
 
-@kernel(tune=tile_of("pixels", "N", "K"))
+@kernel(tune=tile_of("pixels", "N", "K", folded=("T",)))
 def conv2d_taps(
     x=L.In(B, H, W, C),
     w=L.In(T, N, K),
@@ -107,7 +107,7 @@ def windows_tile(machine: Machine, sizes: Mapping[str, int]) -> dict[str, object
     """A tile whose chunks are whole: a descriptor names no channel behind the last."""
     from kohakutpu.lower.tiling import choose
 
-    tile = choose(machine, sizes["pixels"], sizes["N"], sizes["C"])
+    tile = choose(machine, sizes["pixels"], sizes["N"], sizes["C"], 1, sizes["T"])
     return {"gm": tile.gm, "gn": tile.gn, "nk": math.gcd(tile.nk, max(1, sizes["C"] // KBLOCK))}
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from math import prod
 
 from kohakuaccel.lang import dims, grid, sweep
 from kohakuaccel.machine import Machine
@@ -13,13 +14,24 @@ from kohakutpu.lang.kernel import Tune
 M, K, N = dims("M, K, N")
 
 
-def tile_of(m: str, n: str, k: str, knobs: tuple[str, str, str] = ("gm", "gn", "nk")) -> Tune:
-    """A `tune` that chooses the tile of an m x n x k product, the sizes given by their dims' names."""
+def tile_of(
+    m: str,
+    n: str,
+    k: str,
+    knobs: tuple[str, str, str] = ("gm", "gn", "nk"),
+    each: tuple[str, ...] = ("...",),
+    folded: tuple[str, ...] = (),
+) -> Tune:
+    """A `tune` that chooses the tile of m x n x k products, sizes given by their dims' names.
+
+    One result for each point of `each`; one accumulator takes the products of all points of `folded`.
+    """
 
     def tune(machine: Machine, sizes: Mapping[str, int]) -> dict[str, object]:
         from kohakutpu.lower.tiling import choose
 
-        tile = choose(machine, sizes[m], sizes[n], sizes[k])
+        batch, terms = (prod(sizes.get(name, 1) for name in names) for names in (each, folded))
+        tile = choose(machine, sizes[m], sizes[n], sizes[k], batch, terms)
         return dict(zip(knobs, (tile.gm, tile.gn, tile.nk)))
 
     return tune

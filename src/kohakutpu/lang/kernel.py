@@ -8,6 +8,7 @@ from __future__ import annotations
 import inspect
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
+from math import prod
 from types import CodeType
 from typing import TYPE_CHECKING, Any
 
@@ -36,7 +37,8 @@ class Kernel:
     """A kernel: call it with tensors (or arrays) for its In ports, knobs and optional ports as keywords; it returns its
     outputs.
 
-    `tune(machine, sizes)` may supply knobs that the caller leaves out. `relax`: see `kernel`.
+    `tune(machine, sizes)` may supply knobs that the caller leaves out; sizes has the dims, and the product of "...".
+    `relax`: see `kernel`.
     """
 
     def __init__(self, fn: Callable[..., None], tune: Tune | None = None, relax: bool = True) -> None:
@@ -212,7 +214,8 @@ class Kernel:
         if self._tune is not None:
             known = self._with_defaults(chosen)
             probe = Trace(self.__name__, tuple(p for p in self._ports if p.name not in absent), known, [])
-            sizes = bind(probe, present).sizes
+            bound = bind(probe, present)
+            sizes = bound.sizes | {"...": prod(bound.batch)}
             for name, value in self._tune(machine, sizes).items():
                 chosen.setdefault(name, value)
         trace = self._trace(absent, chosen)

@@ -1,12 +1,14 @@
-"""Which tile a contraction uses: operand intensity discounted by padding, under the machine's capacity limits.
+"""Which tile a contraction uses: the fewest cycles estimated on all clusters and ports, under the capacity limits.
 
 An analytic decision that can print its reasons; it does not know addresses or instruction fields' positions.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
 from functools import lru_cache
+from itertools import product
 
 from kohakuaccel.diagnostics import Refusal, SourceLine
 from kohakuaccel.machine import Machine
@@ -87,39 +89,51 @@ def instances(tile: Tile, m: int, n: int) -> int:
     return ceil_div(m, LANES * tile.gm) * ceil_div(n, LANES * tile.gn)
 
 
-@lru_cache(maxsize=1024)
-def choose(machine: Machine, m: int, n: int, k: int) -> Tile:
-    """The tile for an m x n x k contraction: intensity first (discounted by padding), then K per fill, then
-    squareness. Powers of two only, and whole drain bursts, so that the result has no holes."""
+def cycles(machine: Machine, tile: Tile, m: int, n: int, k: int, batch: int = 1, terms: int = 1) -> int:
+    """An estimate for `batch` sums of `terms` m x n x k products (datasheet 8.1 and 8.2), nothing kept in L1.
+
+    The busiest of: a port, whose clusters' fills follow each other; a cluster's array; its fills and drains.
+    """
+    t, units = machine.timing, machine.units_of("MG", mesh=0)
+    count, words = batch * instances(tile, m, n), tile.gm * tile.gn
+    sweeps = terms * ceil_div(k, KBLOCK * tile.nk)
+    fills = sweeps * (tile.gm + tile.gn) * tile.nk * (t.entry_preq + t.L)
+    array = sweeps * (words * tile.nk + t.sweep_tail + t.sweep_gap)
+    drain = t.drain_long + t.drain_burst * ceil_div(words, machine.params.drain_burst)
+    rounds, port = ceil_div(count, len(units)), ceil_div(count, len({u.port for u in units}))
+    return max(port * fills, rounds * array + drain, rounds * (fills + drain))
+
+
+def _tiles(machine: Machine, k: int) -> Iterator[Tile]:
+    """Powers of two that fit, in whole drain bursts, so that the result has no holes."""
     cap = capacity(machine)
     powers = [1 << p for p in range(8)]
-    best: tuple[tuple[int, int, int], int, int, int] | None = None
-    for gm in powers:
-        for gn in powers:
-            if gm * gn > cap.tiles or (gm * gn) % BURST_WORDS:
-                continue
-            for nk in powers:
-                if nk > 1 and KBLOCK * nk > KBLOCK * ceil_div(k, KBLOCK) * 2 - KBLOCK:
-                    continue
-                if slots(cap.banks_a, cap.bank_entries_a, gm * nk).count < 2:
-                    continue
-                if slots(cap.banks_b, cap.bank_entries_b, gn * nk).count < 2:
-                    continue
-                padded = (
-                    LANES
-                    * gm
-                    * ceil_div(m, LANES * gm)
-                    * (LANES * gn * ceil_div(n, LANES * gn))
-                    * (KBLOCK * nk * ceil_div(k, KBLOCK * nk))
-                )
-                score = 2 * gm * gn / (gm + gn) * (m * n * k / padded)
-                key = (round(score * 4096), nk, -abs(gm - gn))
-                if best is None or key > best[0]:
-                    best = (key, gm, gn, nk)
+    for gm, gn, nk in product(powers, repeat=3):
+        if gm * gn > cap.tiles or (gm * gn) % BURST_WORDS or (nk > 1 and nk >= 2 * ceil_div(k, KBLOCK)):
+            continue
+        sides = ((cap.banks_a, cap.bank_entries_a, gm), (cap.banks_b, cap.bank_entries_b, gn))
+        if all(slots(banks, entries, g * nk).count >= 2 for banks, entries, g in sides):
+            yield Tile(gm, gn, nk, "")
+
+
+@lru_cache(maxsize=1024)
+def choose(machine: Machine, m: int, n: int, k: int, batch: int = 1, terms: int = 1) -> Tile:
+    """The tile for `batch` sums of `terms` m x n x k products.
+
+    The fewest cycles estimated, then the most K per fill, then the squarest.
+    """
+    best = max(
+        _tiles(machine, k),
+        key=lambda t: (-cycles(machine, t, m, n, k, batch, terms), t.nk, -abs(t.gm - t.gn)),
+        default=None,
+    )
     if best is None:
         raise Refusal("no tile fits this machine", where=machine.name, hint="give it more L1 entries or tiles")
-    _, gm, gn, nk = best
-    intensity = 2 * gm * gn / (gm + gn)
-    share = best[0][0] / 4096 / intensity
-    why = f"{intensity:.2f} MACs per operand byte, {100 * share:.1f}% of the padded work is the problem's"
-    return Tile(gm, gn, nk, why)
+    gm, gn = best.gm, best.gn
+    padded = LANES * gm * ceil_div(m, LANES * gm) * LANES * gn * ceil_div(n, LANES * gn)
+    share = m * n * k / (padded * KBLOCK * best.nk * ceil_div(k, KBLOCK * best.nk))
+    why = (
+        f"{2 * gm * gn / (gm + gn):.2f} MACs per operand byte, {100 * share:.1f}% of the padded work is the problem's, "
+        f"{cycles(machine, best, m, n, k, batch, terms):,} cycles estimated"
+    )
+    return replace(best, why=why)
