@@ -48,6 +48,7 @@ def main() -> int:
     parser.add_argument("--dev", default="KTPU")
     parser.add_argument("--timeout", type=int, default=1800, help="seconds a file")
     parser.add_argument("--failures", action="store_true", help="name failed tests with their first line")
+    parser.add_argument("--slow", action="store_true", help="with the tests that upstream itself marks slow")
     parser.add_argument("-k", default="", help="pytest's selection")
     args = parser.parse_args()
     rows: list[tuple[str, dict[str, int], float, list[str]]] = []
@@ -79,10 +80,13 @@ def run(file: str, where: Path, args: argparse.Namespace) -> tuple[str, dict[str
         "DEV": args.dev,
         "KTPU_MATMUL": args.matmul,
         "PARALLEL": "0",
-        "SKIP_SLOW_TEST": "1",
         "CACHELEVEL": "0",
         "TEST_TIMEOUT": str(args.timeout),
     }
+    if args.slow:
+        env["RUN_SLOW"] = "1"
+    else:
+        env["SKIP_SLOW_TEST"] = "1"
     command = [sys.executable, "-m", "pytest", "-p", "kohakutpu.tinygrad", "-q", f"test/{file}", f"--junitxml={out}"]
     if args.k:
         command += ["-k", args.k]

@@ -57,6 +57,7 @@ total: U32[] = sum[k<6] x[k]
 codes: U32[i<6] = bits(f[i], FP32, U32)
 back: FP32[i<6] = bits(codes[i], U32, FP32)
 small: S8[i<6] = cast(f[i], S8)
+one: U32[] = bits(f[1], FP32, U32)
 found: FP32[i<6] = f[at(x[i] & cast(3, U32), 4)]
 output shifted
 output q
@@ -65,6 +66,7 @@ output codes
 output back
 output small
 output found
+output one
 """
 
 
@@ -82,6 +84,8 @@ def test_shifts_bits_casts_and_gathers_by_words() -> None:
         np.testing.assert_array_equal(found["back"], f)
         np.testing.assert_array_equal(found["small"], [0, -1, 44, 0, 0, 2])
         np.testing.assert_array_equal(found["found"], f[x & 3])
+        assert found["one"].shape == ()
+        assert found["one"] == f.view(np.uint32)[1]
 
 
 @pytest.mark.parametrize(

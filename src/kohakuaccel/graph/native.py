@@ -103,7 +103,7 @@ def _contract(
     order = (*found.batch, *found.m, *found.n, *found.broadcast)
     product = np.matmul(left, right).reshape(tuple(1 if r in found.broadcast else r.extent for r in order))
     result = np.broadcast_to(product.transpose([order.index(r) for r in statement.ranges]), statement.shape)
-    return np.ascontiguousarray(result.astype(dtype, copy=False))
+    return np.ascontiguousarray(result.astype(dtype, copy=False)).reshape(statement.shape)
 
 
 def _points(statement: Statement, known: Mapping[str, Array], names: Mapping[str, Value]) -> Array:
@@ -145,7 +145,7 @@ def _body(
 def _folded(statement: Statement, body: Array, dtype: np.dtype[Any]) -> Array:
     fold = statement.reduction
     if fold is None:
-        return np.ascontiguousarray(body.astype(dtype, copy=False))
+        return np.ascontiguousarray(body.astype(dtype, copy=False)).reshape(body.shape)
     axes = tuple(range(len(statement.ranges), body.ndim))
     if fold.op in ("max", "min"):
         ufunc = np.maximum if fold.op == "max" else np.minimum
@@ -198,7 +198,7 @@ class Box:
                 return self._cast(expr)
             case Bits():
                 values = self.value(expr.arg, expr.source).astype(stored_in(expr.source), copy=False)
-                return np.ascontiguousarray(values).view(stored_in(expr.dtype))
+                return np.ascontiguousarray(values).view(stored_in(expr.dtype)).reshape(values.shape)
             case Read():
                 return self._read(expr)
             case Op():

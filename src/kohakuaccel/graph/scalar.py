@@ -135,11 +135,11 @@ def convert_bits(values: Array, source: DType, dtype: DType) -> Array:
         assert isinstance(source, ScalarFormat)
         codes = source.encode(values, tally=Tally())
     if isinstance(dtype, WordFormat):
-        return np.ascontiguousarray(codes).view(numpy_of(dtype))
+        return np.ascontiguousarray(codes).view(numpy_of(dtype)).reshape(codes.shape)
     if dtype.name in _FLOATS:
-        return np.ascontiguousarray(codes).view(_FLOATS[dtype.name]).astype(np.float64)
+        return np.ascontiguousarray(codes).view(_FLOATS[dtype.name]).reshape(codes.shape).astype(np.float64)
     assert isinstance(dtype, ScalarFormat)
-    return dtype.decode(np.ascontiguousarray(codes).view(f"<u{codes.dtype.itemsize}"))
+    return dtype.decode(np.ascontiguousarray(codes).view(f"<u{codes.dtype.itemsize}").reshape(codes.shape))
 
 
 JOIN: Mapping[str, str] = {"sum": "add", "prod": "mul", "max": "max", "min": "min"}

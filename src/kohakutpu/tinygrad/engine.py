@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from kohakuaccel.diagnostics import KohakuError, Refusal
 from kohakuaccel.frontends.tinygrad.memory import View
 from kohakuaccel.frontends.tinygrad.program import Engine, Prepared
-from kohakuaccel.graph import Graph, Read, kind_of
+from kohakuaccel.graph import Expr, Graph, Op, Read, kind_of
 from kohakuaccel.graph.structure import as_contraction
 from kohakuaccel.machine import Machine
 from kohakutpu import machines
@@ -31,6 +31,9 @@ HALF = "half"
 """The form in which the device holds a buffer: a flat tensor of FP16."""
 STORED = {"FP16": np.dtype(np.float16), "FP32": np.dtype(np.float32)}
 LARGEST = 65504.0
+NORMAL = 2.0**-14
+"""The smallest half with all its bits."""
+_STEEP = ("recip", "rsqrt", "sqrt", "log2", "pow")
 CLOSE = 2.0**-10
 """A float32 buffer may become halves if no element moves by more than this part of the greatest."""
 
@@ -60,6 +63,7 @@ class Plans:
             graph[s.value].dtype.name == "FP32" for s in prepared.kernel.stores
         )
         self.updates = prepared.kernel.updates
+        self.relative = _relative(graph)
         self.why = _unfit(prepared)
         self.plans: dict[Machine, GraphPlan | str] = {}
 
@@ -74,6 +78,24 @@ class Plans:
         if self.float32 and self.updates:
             return "a float32 buffer is updated in place; in FP16 small updates would be lost"
         return ""
+
+
+def _relative(graph: Graph) -> frozenset[str]:
+    """The inputs under a division, a root or a logarithm: small ones matter as much as large ones there."""
+    found: set[str] = set()
+
+    def visit(expr: Expr, inside: bool) -> None:
+        if isinstance(expr, Read):
+            if inside:
+                found.add(expr.value)
+            return
+        for n, child in enumerate(expr.children):
+            under = isinstance(expr, Op) and (expr.name in _STEEP or (expr.name == "div" and n == 1))
+            visit(child, inside or under)
+
+    for statement in reversed(graph.statements):
+        visit(statement.body, statement.name in found)
+    return frozenset(v.name for v in graph.inputs if v.name in found)
 
 
 def _product(statement: Any) -> bool:
@@ -130,7 +152,7 @@ class KTPUEngine(Engine):
                 reason = plan
             else:
                 try:
-                    return self._on_device(prepared, plan, buffers)
+                    return self._on_device(prepared, plans, plan, buffers)
                 except _Unfit as why:
                     reason = str(why)
         self._host(prepared.kernel.name, reason, prepared.nbytes(buffers), allowed)
@@ -164,8 +186,11 @@ class KTPUEngine(Engine):
                 plans.plans[self.machine] = f"the scheduler refuses it: {why}"
         return plans.plans[self.machine]
 
-    def _on_device(self, prepared: Prepared, plan: GraphPlan, buffers: Sequence[View]) -> float | None:
-        given = {v.name: self._operand(buffers[at], STORED[v.dtype.name]) for v, at in prepared.inputs}
+    def _on_device(self, prepared: Prepared, plans: Plans, plan: GraphPlan, buffers: Sequence[View]) -> float | None:
+        given = {
+            v.name: self._operand(buffers[at], STORED[v.dtype.name], v.name in plans.relative).reshape(v.shape)
+            for v, at in prepared.inputs
+        }
         device = self.device
         device.sync()
         before = device.counters.saturations
@@ -191,7 +216,8 @@ class KTPUEngine(Engine):
         counting.total.seconds += seconds or 0.0
         return seconds
 
-    def _operand(self, buffer: View, dtype: np.dtype[Any]) -> Any:
+    def _operand(self, buffer: View, dtype: np.dtype[Any], relative: bool) -> Any:
+        """A buffer as a tensor of halves. relative: small values have to keep all their bits."""
         from kohakutpu.tensor import as_tensor
 
         form = HALF + str(dtype)
@@ -199,6 +225,8 @@ class KTPUEngine(Engine):
         if found is not None and found.device is self.device:
             return found
         raw = buffer.read().copy().view(dtype)
+        if relative and dtype == np.float32 and ((np.abs(raw) < NORMAL) & (raw != 0)).any():
+            raise _Unfit("small float32 operands under a division, a root or a logarithm")
         tensor = as_tensor(_halves(raw), device=self.device, where="tinygrad")
         buffer.keep(form, tensor, _fetcher(tensor, dtype), ahead=False)
         return tensor

@@ -31,7 +31,10 @@ class Store:
 
 @dataclass(frozen=True)
 class Kernel:
-    """name: as shown; graph: inputs are flat buffers, called `b<slot>`; stores: in order, all after every read."""
+    """name: as shown; graph: inputs are buffers, called `b<slot>` flat and `a<slot>` in a shape.
+
+    stores: in order, all after every read.
+    """
 
     name: str
     graph: Graph

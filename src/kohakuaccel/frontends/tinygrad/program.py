@@ -49,7 +49,7 @@ class Prepared:
             dtype = stored_in(value.dtype)
             raw = buffers[at].read()
             array = raw.view(dtype) if raw.ctypes.data % dtype.itemsize == 0 else raw.copy().view(dtype)
-            given[value.name] = array
+            given[value.name] = array.reshape(value.shape)
         found = self.native(given)
         for store in self.kernel.stores:
             values = found[store.value]

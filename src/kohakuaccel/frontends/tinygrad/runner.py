@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Any, cast
 
-from tinygrad.device import Buffer, MultiBuffer
+from tinygrad.device import MultiBuffer
 from tinygrad.engine.jit import GraphRunner
 from tinygrad.engine.realize import get_call_arg_uops, resolve_params, unwrap_multi
 from tinygrad.uop import Ops
@@ -49,7 +49,7 @@ class SequenceRunner(GraphRunner):
                 buffers = list(buffers)
                 for position, slot in self.uop_replace[n]:
                     given = input_uops[slot].buffer
-                    one = cast(Buffer, given.bufs[lane] if isinstance(given, MultiBuffer) else given)
+                    one = given.bufs[lane] if isinstance(given, MultiBuffer) else given
                     buffers[position] = one.ensure_allocated().get_buf(one.device)
             info = program.arg
             run = cast(Any, self.runtimes[n])

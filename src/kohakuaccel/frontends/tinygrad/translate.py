@@ -18,6 +18,7 @@ from tinygrad.uop.ops import UOp
 from kohakuaccel.frontends.tinygrad.formats import FORMATS, WEAK
 from kohakuaccel.frontends.tinygrad.indices import Indices, Untranslatable, tidied
 from kohakuaccel.frontends.tinygrad.kernel import Kernel, Store
+from kohakuaccel.frontends.tinygrad.places import arranged, shape_of
 from kohakuaccel.graph import (
     BOOL,
     WORDS,
@@ -111,6 +112,7 @@ class _Translator:
         self.outputs: list[tuple[str, str]] = []
         nodes = sink.toposort()
         self.uses = Counter(s for u in nodes for s in u.src)
+        self.shapes = self._shapes(list(nodes))
 
     def kernel(self, name: str) -> Kernel:
         stores = tuple(self._store(u) for u in self._stores(self.sink))
@@ -333,19 +335,34 @@ class _Translator:
 
     # reads
 
+    def _shapes(self, nodes: list[UOp]) -> dict[int, tuple[int, ...]]:
+        """The shape of every buffer, from all its reads."""
+        found: dict[int, list[Index]] = {}
+        sizes: dict[int, int] = {}
+        for u in nodes:
+            if u.op is Ops.INDEX and len(u.src) == 2 and u.src[0].op is Ops.PARAM:
+                slot, _, sizes[u.src[0].arg.slot] = self._buffer(u.src[0])
+                flat = self.indices.index(_peeled(u.src[1])[0])
+                found.setdefault(slot, []).extend([] if flat is None else [flat])
+        return {slot: shape_of(sizes[slot], flats) for slot, flats in found.items()}
+
     def _read(self, u: UOp) -> Expr:
         if len(u.src) != 2:
             raise Untranslatable("an element of a value of several axes")
         slot, dtype, size = self._buffer(u.src[0])
-        name = f"b{slot}"
-        self.values.setdefault(name, Input(name, (size,), dtype))
         place, gates = _peeled(u.src[1])
         flat = self.indices.index(place)
         zero: Const = _zero(dtype)
         if flat is not None:
             guards = self._guards(gates)
-            if guards is not None and _inside(flat, guards, size):
-                return Read(name, (flat,), guards, zero if guards else None)
+            if guards is not None:
+                shape = self.shapes[slot]
+                places = arranged(flat, guards, shape) if flat.affine and len(shape) > 1 else None
+                if places is not None:
+                    return Read(self._input("a", slot, shape, dtype), places, guards, zero if guards else None)
+                if _inside(flat, guards, size):
+                    return Read(self._input("b", slot, (size,), dtype), (flat,), guards, zero if guards else None)
+        name = self._input("b", slot, (size,), dtype)
         at = self.as_(place, _S64)
         if not gates:
             return Read(name, (Index.of(Lookup(at, size)),))
@@ -353,6 +370,11 @@ class _Translator:
         safe = Lookup(Op("where", (gate, at, Cast(Const(0), _S64))), size)
         pad: Expr = Cast(zero, dtype) if isinstance(dtype, WordFormat) else zero
         return Op("where", (gate, Read(name, (Index.of(safe),)), pad))
+
+    def _input(self, form: str, slot: int, shape: tuple[int, ...], dtype: DType) -> str:
+        name = f"{form}{slot}"
+        self.values.setdefault(name, Input(name, shape, dtype))
+        return name
 
     def _guards(self, gates: list[UOp]) -> tuple[Guard, ...] | None:
         found: list[Guard] = []
