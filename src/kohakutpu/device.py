@@ -19,8 +19,10 @@ from kohakuaccel.image import EncodedProgram, Image
 from kohakuaccel.machine import Machine, Unit
 from kohakutpu import machines
 from kohakutpu.dispatch import Loader, Round, opcode_counts
+from kohakutpu.dispatch.moves import check_indices, command, placed
 from kohakutpu.isa import control as reg
 from kohakutpu.isa import flit
+from kohakutpu.isa.mover import WORD, Move
 from kohakutpu.units import errors
 
 _APERTURE = {"A": 1 << 39 | 4 << 32, "B": 1 << 39 | 5 << 32}
@@ -135,6 +137,31 @@ class Device:
             raise Refusal(
                 f"{what} stays inside its buffer", where=repr(buffer), got=f"{offset} + {size}", limit=buffer.nbytes
             )
+
+    def move(self, move: Move, target: Buffer, source: Buffer | None = None, index: NDArray[Any] | None = None) -> None:
+        """Have the memory mover of target's mesh write words of `target` (datasheet 3.4; feature `mover`).
+
+        move: its walks' bases are byte offsets in `target` and `source` (a COPY's and a GATHER's). index: integers[n],
+        the rows of a GATHER; they are uploaded for it. Raises Refusal before anything is written for words outside the
+        buffers, off 32 bytes, read and written, or written twice; Fault with the mover's code. Counted as `moves`.
+        """
+        rows = check_indices(move, index, source)
+        with self.lock:
+            places = None
+            if rows is not None:
+                places = self.alloc(rows.nbytes + 31 & -32, mesh=target.mesh, label="indices of a move")
+            ready = placed(self.machine, move, target, source, places)
+            registers = ready.registers()
+            if places is not None and rows is not None:
+                self.upload(places, np.concatenate((rows, np.zeros(-rows.size % 8, np.uint32))))
+            counters = self.counters
+            try:
+                counters.move_transactions += command(self.transport, target.mesh, registers)
+            except (Fault, Hang):
+                counters.faults += 1
+                raise
+            counters.moves += 1
+            counters.moved_bytes += WORD * int(move.target.elements()[1].sum())
 
     def empty_cache(self) -> None:
         """Give the host pages behind free device memory back to the operating system."""

@@ -234,15 +234,14 @@ def test_an_unknown_name_is_refused_before_anything_is_timed() -> None:
 # with the machine's own compiler and clock
 
 
-def test_a_kernel_from_python(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("kohakutpu.units.system.NOT_MODELLED", ("mover",))
+def test_a_kernel_from_python() -> None:
     before = device.default()
     found = whatif(
         kernels.matmul,
         (64, 64),
         (64, 64),
         machine="mini",
-        variants=["L=3", {"clusters": 4}, "gm=4", "mover"],
+        variants=["L=3", {"clusters": 4}, "gm=4", "imem=256"],
     )
     assert device.default() is before
     base, fast, wide, tile, unmodelled = found.rows
@@ -256,7 +255,7 @@ def test_a_kernel_from_python(monkeypatch: pytest.MonkeyPatch) -> None:
     assert any(line.startswith("+ ") and "tile 4x" in line for line in found.changed(tile))
     assert base.outcome
     assert base.outcome.footprint == 2 * 64 * 64 + 64 * 64 * 2  # operands come quantised, the result is FP16
-    assert "the feature mover has no model" in str(unmodelled.refusal)
+    assert "the vector core model has imem = 512" in str(unmodelled.refusal)
 
 
 def test_knobs_are_a_kernels_keywords() -> None:

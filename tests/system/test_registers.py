@@ -9,11 +9,9 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from kohakuaccel.diagnostics import Fault, Refusal, Unsupported
-from kohakutpu import machines
+from kohakuaccel.diagnostics import Fault, Refusal
 from kohakutpu.isa import cluster, flit, vector
 from kohakutpu.isa import control as reg
-from kohakutpu.units.system import NOT_MODELLED, System
 
 Make = Callable[..., Any]
 
@@ -256,12 +254,6 @@ def test_refused_accesses(host: Make) -> None:
         h.system.nonfinite = "maybe"
     with pytest.raises(Refusal, match="'raise' or 'signal'"):
         h.system.faults = "maybe"
-
-
-def test_unmodelled_features_are_refused() -> None:
-    for flag in NOT_MODELLED:
-        with pytest.raises(Unsupported, match=f"machine mini: the feature {flag} has no model"):
-            System(machines.load("mini").with_(features={flag: True}))
 
 
 def test_flits_nobody_takes(host: Make) -> None:

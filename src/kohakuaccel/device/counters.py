@@ -16,6 +16,7 @@ class Counters:
     quantised on their way in.
     dispatches: images run. rounds: control programs started. flits: instructions sent, by opcode name.
     relayouts: tensors whose byte order was changed through the host, `relayout_bytes` in both directions.
+    moves: commands done by a memory mover, `moved_bytes` what they wrote, `move_transactions` their bus transactions.
     device_relayouts: stages that changed a byte order on the device.
     host_steps: operations computed by the host instead of the device, `host_step_bytes` what they read and wrote.
     graph_breaks: values that were read while a graph was recorded, each the end of one graph.
@@ -31,6 +32,9 @@ class Counters:
     quantised_bytes: int = 0
     control_bytes: int = 0
     relayouts: int = 0
+    moves: int = 0
+    moved_bytes: int = 0
+    move_transactions: int = 0
     device_relayouts: int = 0
     relayout_bytes: int = 0
     host_steps: int = 0

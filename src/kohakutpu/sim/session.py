@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
 R = TypeVar("R")
 ENTRY = 256  # bytes of an FP16 entry
+WORD = 32  # bytes of a mover's word
 
 
 def timed(device: Device, call: Callable[[], R], name: str) -> tuple[R, Timeline]:
@@ -70,7 +71,7 @@ def timed(device: Device, call: Callable[[], R], name: str) -> tuple[R, Timeline
 
 def _moved(machine: Machine, then: Counters, now: Counters) -> dict[str, int]:
     """Host cycles of tensor data moved since `then`, by purpose: bytes on the link, what a quantising upload takes
-    beyond them, and the cost of each transaction (datasheet 8.1)."""
+    beyond them, the memory mover per word that it wrote, and the cost of each transaction (datasheet 8.1)."""
     t = machine.timing
     entries = (now.quantised_bytes - then.quantised_bytes) // ENTRY
     quantising = max(0, t.upload_in - ENTRY // t.host_bytes) + t.upload_out
@@ -78,6 +79,8 @@ def _moved(machine: Machine, then: Counters, now: Counters) -> dict[str, int]:
         "data in": -(-(now.bytes_to_device - then.bytes_to_device) // t.host_bytes),
         "data out": -(-(now.bytes_from_device - then.bytes_from_device) // t.host_bytes),
         "quantising upload": entries * quantising,
+        "memory mover": (now.moved_bytes - then.moved_bytes) // WORD * t.mover_word,
+        "mover commands": (now.move_transactions - then.move_transactions) * t.host_transaction,
         "data transactions": (now.transfers - then.transfers) * t.host_transaction,
     }
     return {purpose: cycles for purpose, cycles in found.items() if cycles}

@@ -169,6 +169,14 @@ FAULTS: dict[str, dict[int, Message]] = {
         10: NONFINITE,
         0x10: NONFINITE,
     },
+    "mover": {
+        1: Message("a GATHER has at most 2048 indices, and as many as its target needs", "gather in pieces"),
+        2: Message("a moved word stays inside the mesh's DRAM", "check bases, strides and indices"),
+        3: Message("what a move reads starts on a word of 32 bytes", "align sources and index buffers to 32 bytes"),
+        4: Message("a move's mode is COPY, GATHER, GENERATE or FILL", "0, 2, 3 or 4 (datasheet 3.4)"),
+        5: Message("an immediate's element has 1, 2 or 4 bytes", "0, 1 or 2 (datasheet 3.4)"),
+        6: Message("what a move writes starts on a word of 32 bytes", "align the target's base and strides to 32"),
+    },
 }
 
 

@@ -19,12 +19,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from kohakuaccel.diagnostics import Fault, Hang, Refusal, Unsupported
+from kohakuaccel.diagnostics import Fault, Hang, Refusal
 from kohakuaccel.jit import compiling_beside, first_call
 from kohakuaccel.machine import Machine
 from kohakutpu.isa import control as reg
+from kohakutpu.isa import mover
 from kohakutpu.units import agent_state as a
 from kohakutpu.units import errors
+from kohakutpu.units.mover import Mover
 from kohakutpu.units.state import NOTE_WORDS, PAGE, WORD, make_memory, make_outbox
 from kohakutpu.units.system_report import Party, Report
 from kohakutpu.units.vector_state import COUNT_NONFINITE
@@ -32,15 +34,13 @@ from kohakutpu.units.vector_state import COUNT_NONFINITE
 Bytes = NDArray[np.uint8]
 Runs = tuple[int, int, int]
 
-NOT_MODELLED = ("mover",)
-
 _AGENT_END = reg.AGENT_BASE + reg.WINDOW
 _MESH_SPAN = 1 << reg.MESH_SHIFT
 _MEMORY = 1 << reg.MEMORY_SHIFT
 _APERTURE = 1 << 39
 _RESERVED = 1 << 38
 _UPLOAD = {4: 0, 5: 1}
-_MOVER_END = reg.AUX_CFG + 0x100
+_AUX_END = reg.AUX_CFG + 0x100
 
 
 class System:
@@ -54,11 +54,6 @@ class System:
     """
 
     def __init__(self, machine: Machine, *, nonfinite: str = "raise", faults: str = "raise") -> None:
-        for flag in NOT_MODELLED:
-            if machine.features[flag]:
-                raise Unsupported(
-                    f"the feature {flag} has no model", where=f"machine {machine.name}", hint="switch it off"
-                )
         with first_call("the machine model", "kohakutpu.units.control") as cold:
             # The clusters and the vector cores are two halves of equal size that do not know each other.
             with compiling_beside("kohakutpu.units.vector") if cold else nullcontext():
@@ -103,6 +98,7 @@ class System:
         self._registers = (c.run, c.agent, c.rx)
         self._report = Report(machine, c, self.vectors)
         self._run, self._write = control.advance, control.write_registers
+        self.movers = [Mover(m.index, self.memory) for m in machine.meshes] if machine.features.mover else []
 
     @property
     def nonfinite(self) -> str:
@@ -181,7 +177,7 @@ class System:
         if 0 <= mesh < len(self.machine.meshes) and offset % 8 == 0 and nbytes % 8 == 0:
             if offset >= reg.AGENT_BASE and end <= self._agent_limit:
                 at = offset - reg.AGENT_BASE
-                self._check_mover(at, nbytes)
+                self._check_aux(at, nbytes, writing=False)
                 return self._agent_bytes[mesh, at : at + nbytes].copy()
             if end <= self._engine_limit:
                 if self.control.run[mesh, a.R_BUSY] and offset < reg.COMMANDS:
@@ -192,17 +188,43 @@ class System:
     def _no_such(self, bus: int) -> Refusal:
         return Refusal("nothing answers at this bus address", where=f"bus of {self.machine.name}", got=f"{bus:#x}")
 
-    def _check_mover(self, offset: int, nbytes: int) -> None:
-        config = offset < _MOVER_END and offset + nbytes > reg.AUX_CFG
-        if config or offset <= reg.AUX_STAT < offset + nbytes:
+    def _check_aux(self, offset: int, nbytes: int, writing: bool) -> None:
+        """Refuses what is not there: all of AUX_CFG but the mover's registers, which are only written."""
+        config = offset < _AUX_END and offset + nbytes > reg.AUX_CFG
+        status = offset <= reg.AUX_STAT < offset + nbytes
+        if not self.movers and (config or status):
             raise Refusal(
                 "this machine has no memory mover and no interlink registers",
                 where=f"agent registers at {offset:#x}",
                 hint="the feature `mover` is off (datasheet 3.4)",
             )
+        inside = writing and offset >= reg.AUX_CFG and offset + nbytes <= reg.AUX_CFG + mover.SPAN
+        if config and not inside:
+            raise Refusal(
+                "of AUX_CFG only the memory mover's registers are there, and they are only written",
+                where=f"agent registers at {offset:#x}",
+                limit=f"{reg.AUX_CFG:#x} to {reg.AUX_CFG + mover.SPAN - 1:#x}",
+                hint="AUX_STAT reads the mover's counters and fault (datasheet 7.1)",
+            )
+
+    def _write_mover(self, mesh: int, offset: int, values: NDArray[np.int64]) -> None:
+        """The mover's registers, one after another; AUX_STAT shows what the last one did."""
+        for i, value in enumerate(values.view(np.uint64).tolist()):
+            try:
+                self.movers[mesh].write(offset - reg.AUX_CFG + 8 * i, value)
+            except Fault as fault:
+                self.fault_count += 1
+                if self._stop_on_fault or fault.code is None:
+                    raise
+            finally:
+                status = np.uint64(self.movers[mesh].status)
+                self.control.agent[mesh].view(np.uint64)[reg.AUX_STAT // 8] = status
 
     def _write_agent(self, mesh: int, offset: int, values: NDArray[np.int64]) -> None:
-        self._check_mover(offset, 8 * values.size)
+        self._check_aux(offset, 8 * values.size, writing=True)
+        if reg.AUX_CFG <= offset < _AUX_END:
+            self._write_mover(mesh, offset, values)
+            return
         at = 0
         while at < values.size:
             taken = self._write(*self._registers, mesh, offset + 8 * at, values[at:])
