@@ -100,7 +100,8 @@ def cycles(machine: Machine, tile: Tile, m: int, n: int, k: int, batch: int = 1,
     fills = sweeps * (tile.gm + tile.gn) * tile.nk * (t.entry_preq + t.L)
     array = sweeps * (words * tile.nk + t.sweep_tail + t.sweep_gap)
     drain = t.drain_long + t.drain_burst * ceil_div(words, machine.params.drain_burst)
-    rounds, port = ceil_div(count, len(units)), ceil_div(count, len({u.port for u in units}))
+    # Without clusters any tile will do: lowering refuses the product.
+    rounds, port = (ceil_div(count, max(1, n)) for n in (len(units), len({u.port for u in units})))
     return max(port * fills, rounds * array + drain, rounds * (fills + drain))
 
 
