@@ -1,8 +1,8 @@
 """How far the automatic scheduler is from the kernel library: simulated time of both for the same function.
 
 Every row is one function of tensors on the device: as a graph that `kohakutpu.auto` schedules by itself, the same where
-registered kernels may stand for patterns, and as calls of the hand-written kernels. Cycles are modelled, not measured,
-so no run disturbs another.
+the library's attention stands for its pattern, and as calls of the hand-written kernels. Cycles are modelled, not
+measured, so no run disturbs another.
 
     python benchmarks/automatic.py [--check] [--quick] [names...]
 """
@@ -25,6 +25,7 @@ from kohakutpu import api as ktpu
 from kohakutpu import kernels as k
 from kohakutpu import lang as L
 from kohakutpu.auto import compile_graph
+from kohakutpu.auto.substitute_library import ATTENTION
 from kohakutpu.lang import kernel
 
 LIMIT = 1.2
@@ -84,6 +85,26 @@ def works(quick: bool) -> list[Work]:
         b = k.rmsnorm(y, f["n2"])
         return k.swiglu(b, f["gate"], f["up"], f["down"], residual=y)
 
+    def step(x: g.Tensor, keys: g.Tensor, values: g.Tensor, n1: g.Tensor, *rest: g.Tensor) -> g.Tensor:
+        """One token more behind t of them: the block on one row, its keys and values behind those kept."""
+        q, kk, v, o, n2, gate, up, down = rest
+        a = g.rmsnorm(x, n1)
+        query, key, value = (g.heads(g.linear(a, w), h) for w in (q, kk, v))
+        mixed = g.attention(query, g.concat([keys, key], 1), g.concat([values, value], 1))
+        y = x + g.linear(g.reshape(g.permute(mixed, (1, 0, 2)), (1, c)), o)
+        b = g.rmsnorm(y, n2)
+        return y + g.linear(g.silu(g.linear(b, gate)) * g.linear(b, up), down)
+
+    def step_by_hand(f: Tensors) -> Any:
+        a = k.rmsnorm(f["x"], f["n1"]).reshape(1, 1, c)
+        q, key, value = (k.split_heads(a, f[w].reshape(h, d, c)) for w in ("q", "kk", "v"))
+        keys, values = (
+            k.concat([f[name].reshape(1, h, t, d), new], axis=2) for name, new in (("keys", key), ("values", value))
+        )
+        out = f["o"].reshape(c, h, d).transpose(1, 0, 2)
+        y = k.merge_heads(k.flash_attention(q, keys, values), out, residual=f["x"].reshape(1, 1, c)).reshape(1, c)
+        return k.swiglu(k.rmsnorm(y, f["n2"]), f["gate"], f["up"], f["down"], residual=y)
+
     def rope(x: g.Tensor, cos: g.Tensor, sin: g.Tensor) -> g.Tensor:
         half = x.shape[-1] // 2
         first, second = g.slice_(x, -1, 0, half), g.slice_(x, -1, half, 2 * half)
@@ -95,6 +116,9 @@ def works(quick: bool) -> list[Work]:
     heads = (1, h, t, d)
     image = (1, 16, 8, 8) if quick else (1, 32, 16, 16)
     weight = (32, image[1], 3, 3)
+    wide = {"gate": (2 * c, c), "up": (2 * c, c), "down": (c, 2 * c)}
+    weights = {"n1": row, **dict.fromkeys(("q", "kk", "v", "o"), (c, c)), "n2": row, **wide}
+    caches = dict.fromkeys(("keys", "values"), (h, t, d))
     mlp = {"x": x, "up": (4 * c, c), "down": (c, 4 * c)}
     return [
         Work("gemm", g.linear, lambda f: k.matmul(f["x"], f["w"]), {"x": (n, n), "w": (n, n)}),
@@ -159,15 +183,7 @@ def works(quick: bool) -> list[Work]:
             "transformer block",
             block,
             block_by_hand,
-            {
-                "x": x,
-                "n1": row,
-                **dict.fromkeys(("q", "kk", "v", "o"), (c, c)),
-                "n2": row,
-                "gate": (2 * c, c),
-                "up": (2 * c, c),
-                "down": (c, 2 * c),
-            },
+            {"x": x, **weights},
         ),
         Work(
             "rope", rope, lambda f: k.rope(f["x"], f["cos"], f["s"]), {"x": heads, "cos": (t, d // 2), "s": (t, d // 2)}
@@ -191,6 +207,13 @@ def works(quick: bool) -> list[Work]:
             lambda f: chain(f["x"], f["y"]),
             {"x": (n, n), "y": (n, n)},
         ),
+        Work(
+            "one-row product",
+            lambda x, w, b: g.silu(g.linear(x, w, b)),
+            lambda f: k.linear(f["x"], f["w"], f["b"], activation="silu"),
+            {"x": (1, n), "w": (2 * n, n), "b": (2 * n,)},
+        ),
+        Work("decoder step", step, step_by_hand, {"x": (1, c), **caches, **weights}),
         Work("column sums", lambda x: g.sum_(x, 0), lambda f: k.col_sum(f["x"]), {"x": (n, n)}),
         Work("row maxima", lambda x: g.max_(x, 1), lambda f: k.row_max(f["x"]), {"x": (n, n)}),
         Work("mean of everything", g.mean, lambda f: k.full_mean(f["x"]), {"x": (n, n)}),
@@ -211,7 +234,7 @@ def measure(work: Work) -> Row:
     b = g.Builder()
     program = b.graph(y=work.build(*(b.input(name, shape, FP16) for name, shape in work.shapes.items())))
     machine = ktpu.device().machine
-    plan, with_library = compile_graph(program, machine, substitutions=()), compile_graph(program, machine)
+    plan, with_library = (compile_graph(program, machine, substitutions=some) for some in ((), ATTENTION))
     tensors = {name: ktpu.tensor(a) for name, a in arrays.items()}
     want = graph.run(program, arrays)["y"]
     cycles: list[int] = []

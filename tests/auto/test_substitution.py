@@ -18,7 +18,7 @@ from kohakutpu import api as ktpu
 from kohakutpu import auto, kernels
 from kohakutpu.auto import patterns_forms as forms
 from kohakutpu.auto.substitute import cut
-from kohakutpu.auto.substitute_library import LIBRARY, NORMS
+from kohakutpu.auto.substitute_library import ATTENTION, LIBRARY, NORMS, over
 
 Shapes = tuple[tuple[int, ...], ...]
 Q, KV = (2, 4, 16, 8), (2, 4, 32, 8)
@@ -222,7 +222,7 @@ def drawn() -> list[ktpu.Tensor]:
 
 def test_a_transformer_block_picks_up_attention_and_the_plan_says_so() -> None:
     given = drawn()
-    with_kernel, without = ktpu.jit(block), ktpu.jit(substitutions=())(block)
+    with_kernel, without = ktpu.jit(substitutions=ATTENTION)(block), ktpu.jit(block)
     assert "library kernel flash_attention(" in with_kernel.plan(*given).pretty()
     assert "library kernel" not in without.plan(*given).pretty()
     eager = block(*given).numpy().astype(float)
@@ -231,9 +231,20 @@ def test_a_transformer_block_picks_up_attention_and_the_plan_says_so() -> None:
         assert error < 0.02
 
 
+def test_attention_is_the_kernels_from_its_limit_of_scores_on() -> None:
+    given = drawn()
+    scores = 2 * 8 * 16 * 16  # bytes of 2 x 4 heads' scores
+    for limit, picked in ((scores - 1, True), (scores, False)):
+        text = ktpu.jit(substitutions=over(limit, ATTENTION))(block).plan(*given).pretty()
+        assert ("library kernel flash_attention(" in text) == picked
+    for length, picked in ((1024, True), (512, False)):
+        program = built(lambda q, k, v: g.attention(q, k, v, causal=True), ((1, 64, length, 32),) * 3)
+        assert bool(cut(program, auto.registered()).calls) == picked  # 128 and 32 MiB; the kernel's own limit is 64
+
+
 def test_all_levels_of_a_plan_with_a_library_kernel_agree() -> None:
     given = drawn()
-    plan = ktpu.jit(block).plan(*given)
+    plan = ktpu.jit(substitutions=ATTENTION)(block).plan(*given)
     data = {v.name: t.numpy() for v, t in zip(plan.inputs, given)}
     ((label, want),) = ((label, t.numpy()) for label, t in plan.run(data).items())
     assert np.array_equal(plan.run_schedule(data)[label], want)

@@ -131,10 +131,17 @@ def stage_of(sources: Sources, root: Statement) -> Stage:
             return found
     if problem:
         raise Unsupported(problem, where=f"statement {root.name}")
-    for attempt in (tile_stage, folded_stage, parts_stage, row_stage):
-        found = attempt(sources, root, alone)
-        if found is not None:
-            return found
+    found = tile_stage(sources, root, alone) or folded_stage(sources, root, alone)
+    if found is not None:
+        return found
+    parts = parts_stage(sources, root, alone)
+    if parts is not None and (alone or not any(sources.candidates(parts.body, dict.fromkeys(parts.members, root)))):
+        return parts
+    # What parts cannot hold, a broadcast for one, may be part of rows: one pass instead of two.
+    rows = row_stage(sources, root, alone)
+    found = rows if parts is None or (rows and len(rows.members) > len(parts.members)) else parts
+    if found is not None:
+        return found
     raise Unsupported("no way through memory suits all operands", where=f"statement {root.name}")
 
 

@@ -18,6 +18,8 @@ from kohakutpu.auto.fusion import Sources
 from kohakutpu.auto.stages import RowPart, RowStage
 
 Members = dict[str, Statement]
+SHORT = 16
+"""Columns fewer than the lanes of a vector core are the last resort."""
 SINGLE = 1 << 14
 """Elements of a result that may be computed one by one, where no row of several is in reach."""
 
@@ -37,17 +39,22 @@ def folded_stage(sources: Sources, root: Statement, alone: bool) -> RowStage | N
 
 
 def row_stage(sources: Sources, root: Statement, alone: bool) -> RowStage | None:
-    """Rows without reductions: the longest columns that every operand allows."""
+    """Rows without reductions: of the columns that every operand allows those that take in most, then the longest."""
     if root.reduction:
         return None
     ranges = long(root.ranges)
+    best: RowStage | None = None
     for begin in range(len(ranges) + 1):
+        if best and access.size(ranges[begin:]) < SHORT:
+            break
         if begin and begin == len(ranges) and prod(root.shape) > SINGLE:
-            return None
+            break
         found = _single(sources, root, ranges[begin:], alone)
-        if found:
-            return found
-    return None
+        if found and (best is None or len(found.members) > len(best.members)):
+            best = found
+        if best and (alone or not any(sources.candidates(best.parts[0].body, dict.fromkeys(best.members, root)))):
+            break
+    return best
 
 
 def boxed_stage(sources: Sources, root: Statement, cut: list[Box], alone: bool) -> RowStage | None:

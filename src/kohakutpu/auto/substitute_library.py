@@ -6,7 +6,8 @@ scheduler writes. It must not know how matches are found.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from functools import partial
 from itertools import product
 from math import prod
@@ -20,6 +21,7 @@ from kohakutpu import kernels
 from kohakutpu.auto import patterns_forms as forms
 from kohakutpu.auto.patterns import Pattern
 from kohakutpu.auto.substitute import Sizes, Substitution
+from kohakutpu.kernels.attention import SCORES
 from kohakutpu.lang import Kernel
 
 DEPTH = 12
@@ -247,5 +249,22 @@ POSITIONS = (Substitution("rotate", _rotate, _Named(kernels.rotate)),)
 LIBRARY = (*ATTENTION, *FEED_FORWARD, *CONVOLUTION, *NORMS, *POSITIONS)
 """Everything the library can stand for."""
 
-DEFAULT = ATTENTION
-"""What is used where nobody chooses: kernels that bound their memory, or are faster than what the scheduler writes."""
+
+def over(limit: int, substitutions: Sequence[Substitution]) -> tuple[Substitution, ...]:
+    """Attention's substitutions where one temporary of all scores would take more than `limit` bytes of FP16.
+
+    What the scheduler writes is faster, and holds all scores.
+    """
+
+    def bounded(one: Substitution) -> Substitution:
+        def when(sizes: Sizes) -> bool:
+            lead = prod(n for name, n in sizes.items() if name in ("B", "H") or name.startswith("lead"))
+            return 2 * lead * sizes["Lq"] * sizes["Lk"] > limit and (one.when is None or one.when(sizes))
+
+        return replace(one, when=when)
+
+    return tuple(bounded(one) for one in substitutions)
+
+
+DEFAULT = over(SCORES, ATTENTION)
+"""What is used where nobody chooses: attention whose kernel bounds its memory, from the size on at which it does."""

@@ -191,7 +191,8 @@ def _beside(sources: Sources, read: Read, lead: Ranges, rows: Ranges, columns: R
     """How an operand meets an accumulator."""
     index, total = sources.flat(read), sources.total(read)
     whole = (*lead, *rows, *columns)
-    if index == access.over(whole) and total == access.size(whole):
+    vector = not rows and sources.known(read.value)  # beside a single row, a vector is cheaper than a padded tile
+    if index == access.over(whole) and total == access.size(whole) and not vector:
         shape = (*(r.extent for r in lead), access.size(rows), access.size(columns))
         return "whole", View(shape, ())
     if not sources.known(read.value):

@@ -5,6 +5,7 @@ from __future__ import annotations
 from kohakuaccel.lang import dims, grid
 from kohakutpu import lang as L
 from kohakutpu.lang import kernel
+from kohakutpu.tensor import Tensor
 
 B, G, C, D, M, N = dims("B G C D M N")
 
@@ -27,6 +28,14 @@ def remember(
     for b, g, r in grid(keys.each(0), keys.each(1), keys.rows()):
         new_keys[b, g, r] <<= L.where(here[r], key[b, g, 0], keys[b, g, r])
         new_values[b, g, r] <<= L.where(here[r], value[b, g, 0], values[b, g, r])
+
+
+def written(keys: Tensor, values: Tensor, key: Tensor, value: Tensor, here: Tensor) -> tuple[Tensor, Tensor]:
+    """`remember` in the words of the tensor level, for a program that is compiled as one: finite rows keep their bits,
+    as `here` is 0 or 1."""
+    row = here.reshape(-1, 1)
+    rest = 1.0 - row
+    return keys * rest + key * row, values * rest + value * row
 
 
 @kernel

@@ -17,7 +17,7 @@ from kohakutpu import api as ktpu
 from kohakutpu import kernels
 from kohakutpu.device import Device
 from kohakutpu.models.blocks import Attention, draw_attention, normed, traced
-from kohakutpu.models.kernels import remember
+from kohakutpu.models.kernels import remember, written
 from kohakutpu.models.parameters import A, Draw, Embedding, Host, Norm, on_device
 from kohakutpu.tensor import Tensor
 
@@ -101,8 +101,8 @@ class Cache:
 class Llama:
     """Weights on a device, the word table on the host.
 
-    jit: what follows the lookup of a prompt is traced once for each length, and compiled as one program. A step stays
-    kernel by kernel: its products have one row, which the library gives to clusters and the scheduler to vector cores.
+    jit: what follows the lookup is compiled as one program, of a prompt once for each length, of a step once for each
+    capacity.
     """
 
     def __init__(
@@ -113,7 +113,8 @@ class Llama:
         self.blocks: tuple[LlamaBlock[Tensor], ...] = on_device(weights.blocks, device)
         self.norm: Norm[Tensor] = on_device(weights.norm, device)
         self.head: Tensor = ktpu.tensor(weights.head, device=device).pin()
-        self.whole, self.first = traced(self._whole, jit), traced(self._first, jit)
+        self.whole, self.first, self.next = traced(self._whole, jit), traced(self._first, jit), traced(self._next, jit)
+        self.remember = written if jit else remember
 
     @property
     def device(self) -> Device:
@@ -187,7 +188,7 @@ class Llama:
         here = ktpu.tensor(place == at, device=self.device)
         keep = ktpu.tensor(np.broadcast_to(place <= at, (batch, cache.capacity)), device=self.device)
         x, turns = self.words(tokens[:, None]), self._turns(1, at)
-        logits, keys, values = self._next(x, turns, here, keep, cache.keys, cache.values)
+        logits, keys, values = self.next(x, turns, here, keep, cache.keys, cache.values)
         return logits, Cache(keys, values, at + 1)
 
     def _next(
@@ -198,7 +199,7 @@ class Llama:
         values: list[Tensor] = []
         for n, block in enumerate(self.blocks):
             q, k, v = self._projected(x, block, turns)
-            seen_k, seen_v = remember(old_keys[n], old_values[n], k, v, here)
+            seen_k, seen_v = self.remember(old_keys[n], old_values[n], k, v, here)
             # The heads of a group are rows against the same keys.
             rows = q.reshape(batch, c.groups, c.heads // c.groups, c.head)
             o = kernels.flash_attention(rows, seen_k, seen_v, keep=keep).reshape(batch, c.heads, 1, c.head)
