@@ -276,8 +276,10 @@ class _Translator:
     def _alu(self, u: UOp) -> Expr:
         if u.op is Ops.WHERE:
             want = self._format(u)
-            if any(_invalid(s) for s in u.src[1:]):
-                raise Untranslatable("an invalid value that is used")
+            if _invalid(u.src[2]):  # 0 where it is not valid: tinygrad's own rule
+                pad = _zero(want)
+                other: Expr = Cast(pad, want) if isinstance(want, WordFormat) else pad
+                return Op("where", (self.as_(u.src[0], BOOL), self.as_(u.src[1], want), other))
             return Op("where", (self.as_(u.src[0], BOOL), self.as_(u.src[1], want), self.as_(u.src[2], want)))
         if u.op in GroupOp.Comparison:
             return self._comparison(u)
