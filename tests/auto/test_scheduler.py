@@ -59,6 +59,20 @@ def test_a_product_with_one_row_is_made_of_tiles_where_the_estimate_says_so() ->
         assert "cycles estimated on clusters" in text
 
 
+def test_a_bias_beside_one_row_is_a_vector_for_every_column() -> None:
+    b = g.Builder()
+    x, w, c = b.input("x", (1, 64), FP16), b.input("w", (48, 64), FP16), b.input("c", (48,), FP16)
+    plan = compile_graph(b.graph(y=g.linear(x, w, c)), SHIP, substitutions=())
+    assert "c in 48 fp16  per col(" in plan.pretty(detail=True)
+
+
+def test_a_broadcast_and_what_follows_it_are_one_pass() -> None:
+    b = g.Builder()
+    old, new, here = b.input("old", (2, 24, 32), FP16), b.input("new", (2, 1, 32), FP16), b.input("here", (24, 1), FP16)
+    plan = compile_graph(b.graph(y=old + (new - old) * here), SHIP, host="refuse")
+    assert [len(s.stages) for s in plan.kernel_steps] == [1]
+
+
 def test_a_matrix_that_rows_compute_on_the_way_is_not_written_for_one_product() -> None:
     b = g.Builder()
     x, v = b.input("x", (12, 64), FP16), b.input("v", (64,), FP16)

@@ -199,7 +199,7 @@ def _beside(sources: Sources, read: Read, lead: Ranges, rows: Ranges, columns: R
         return None  # a value that a stage wrote is not spread over tiles
     view = access.row(index, total, columns)
     if view and len(view.shape) == 2 and not view.window and view.index[0].ranges() <= set(lead):
-        return "column", view
+        return "column", View(view.shape[1:], ()) if vector and view.shape[0] == 1 else view
     view = access.row(index, total, rows)
     if view and len(view.shape) == 2 and not view.window and view.index[0].ranges() <= set(lead):
         return "row", view

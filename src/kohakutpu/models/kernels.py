@@ -32,10 +32,9 @@ def remember(
 
 def written(keys: Tensor, values: Tensor, key: Tensor, value: Tensor, here: Tensor) -> tuple[Tensor, Tensor]:
     """`remember` in the words of the tensor level, for a program that is compiled as one: finite rows keep their bits,
-    as `here` is 0 or 1."""
+    the new one is rounded twice (E8M15, then FP16), as `here` is 0 or 1."""
     row = here.reshape(-1, 1)
-    rest = 1.0 - row
-    return keys * rest + key * row, values * rest + value * row
+    return keys + (key - keys) * row, values + (value - values) * row
 
 
 @kernel
