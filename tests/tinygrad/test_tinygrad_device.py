@@ -144,6 +144,8 @@ def test_several_devices() -> None:
     x = given(4, 8)
     t = Tensor(x).shard((f"{D}:0", f"{D}:1"), axis=0)
     np.testing.assert_allclose((t + 1).sum(1).numpy(), (x + 1).sum(1), atol=2e-2)
+    both = Tensor.stack(t, t * 2).numpy()  # its kernels know which device they run on
+    np.testing.assert_allclose(both, np.stack([x, x * 2]), atol=2e-2)
     moved = Tensor(x, device=D).to(f"{D}:1")
     assert (moved.numpy() == x).all()
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from tinygrad.dtype import DType as TinyType
 from tinygrad.dtype import dtypes
 from tinygrad.uop import Ops
-from tinygrad.uop.ops import UOp
+from tinygrad.uop.ops import AxisType, UOp
 
 from kohakuaccel.graph import Guard, Index, Range
 
@@ -37,7 +37,7 @@ class Indices:
             extent = u.src[0]
             if extent.op is Ops.CAST:
                 extent = extent.src[0]
-            if extent.op is not Ops.CONST:
+            if extent.op is not Ops.CONST or u.arg[-1] is AxisType.DEVICE:
                 raise Symbolic
             self.ranges[u] = Range(f"r{len(self.ranges)}", int(extent.arg))
         return self.ranges[u]
