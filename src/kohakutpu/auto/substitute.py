@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import product
+from math import prod
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from kohakuaccel.diagnostics import Refusal
@@ -37,6 +38,7 @@ class Substitution:
 
     kernel: called with the operands, numbers and whole numbers by the pattern's names; returns the value, in the
     pattern's shape (a reshape of it counts). divisors: a free size that only index maps show, by the size it divides.
+    least: elements of the largest value of a graph without which no match can be; asked first.
     propose: sizes worth comparing at a statement (`lead0`, `lead1`, ... for the axes that `...` stands for), where the
     pattern's own form does not tell them. when: a condition on the sizes. needs: a condition on the whole graph, asked
     once, without which no statement is looked at.
@@ -49,6 +51,7 @@ class Substitution:
     propose: Propose | None = None
     when: When | None = None
     needs: Callable[[Graph], bool] | None = None
+    least: int = 0
 
     def __str__(self) -> str:
         return self.name
@@ -254,6 +257,8 @@ class Cut:
 
 def cut(graph: Graph, substitutions: Sequence[Substitution]) -> Cut:
     """The graph cut around every match; the graph itself where there is none."""
+    largest = max((prod(v.shape) for v in graph.values), default=0)
+    substitutions = [s for s in substitutions if s.least <= largest]
     tidied = TIDY.apply(graph) if substitutions else graph
     values, calls = find(tidied, substitutions) if substitutions else ({}, [])
     if not calls:

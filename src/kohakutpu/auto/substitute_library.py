@@ -261,7 +261,7 @@ def over(limit: int, substitutions: Sequence[Substitution]) -> tuple[Substitutio
             lead = prod(n for name, n in sizes.items() if name in ("B", "H") or name.startswith("lead"))
             return 2 * lead * sizes["Lq"] * sizes["Lk"] > limit and (one.when is None or one.when(sizes))
 
-        return replace(one, when=when)
+        return replace(one, when=when, least=limit // 2 + 1)
 
     return tuple(bounded(one) for one in substitutions)
 
