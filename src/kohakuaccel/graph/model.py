@@ -149,7 +149,15 @@ class Graph:
 
     def readers(self, name: str) -> tuple[Statement, ...]:
         """The statements that read a value."""
-        return tuple(s for s in self.statements if any(r.value == name for r in s.body.reads()))
+        return self._readers.get(name, ())
+
+    @cached_property
+    def _readers(self) -> dict[str, tuple[Statement, ...]]:
+        found: dict[str, tuple[Statement, ...]] = {}
+        for s in self.statements:
+            for name in dict.fromkeys(r.value for r in s.body.reads()):
+                found[name] = (*found.get(name, ()), s)
+        return found
 
     def with_values(self, values: Iterable[Value]) -> Graph:
         """The same outputs over other values."""
