@@ -1,5 +1,8 @@
 """The corpus of programs on which every level must give the same bits. A new kernel or pass joins it.
 
+Kernels only: plans of graphs, several kernels with steps between, are held to the same bits in tests/auto, over its
+workloads and random programs.
+
 A case names a kernel, the shapes and knobs of a call, the machine, and how its inputs are drawn. Seeds are derived from
 the case's own name, so that a case keeps its inputs when others are added.
 """
