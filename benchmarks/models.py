@@ -60,7 +60,8 @@ def cases(quick: bool) -> Iterator[Case]:
     yield "Llama width 256, prompt of 64", lc.depth, lambda: llama(prompt), lambda: llama_one(prompt), exact[:, :64]
     _, cache = llama.prefill(tokens[:, :64], 96)
     last = tokens[:, 64]
-    yield "Llama, one token more, cache of 96", lc.depth, lambda: llama.step(last, cache)[0], None, exact[:, 64:]
+    step, step_one = (lambda m=m: m.step(last, cache)[0] for m in (llama, llama_one))
+    yield "Llama, one token more, cache of 96", lc.depth, step, step_one, exact[:, 64:]
 
 
 def sentence_model() -> tuple[Case, Any]:
