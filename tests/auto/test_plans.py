@@ -126,3 +126,15 @@ def test_gathers_by_constants_are_lookups() -> None:
     data = {"x": np.random.default_rng(3).standard_normal((6, 40)).astype(np.float16)}
     found = compile_graph(program, SHIP, host="refuse").run_image(data)["y"]
     assert np.array_equal(found, 2 * data["x"][[5, 0, 0, 3]])
+
+
+@pytest.mark.parametrize("shape", [(66, 3), (3, 22, 5)])
+@pytest.mark.parametrize("axis", [0, 1])
+def test_rows_lie_as_their_operands_before_the_host_is_asked(shape: tuple[int, ...], axis: int) -> None:
+    """Rows padded to whole words are no longer rows of all axes."""
+    b = g.Builder()
+    cut = g.slice_(g.softmax(b.input("x", shape, FP16)), axis, 1)
+    program = b.graph(y=g.concat([cut, cut * 0.5], axis))
+    plan = compile_graph(program, SHIP, host="refuse")
+    data = {"x": np.random.default_rng(4).uniform(-2, 2, shape).astype(np.float16)}
+    assert np.allclose(plan.run_schedule(data)["y"], graph.run(program, data)["y"], atol=1e-3)

@@ -13,12 +13,13 @@ from kohakuaccel.graph import Graph, Statement
 from kohakuaccel.graph.rewrite import Rewrites
 from kohakuaccel.graph.verify import verify
 from kohakuaccel.machine import Machine
+from kohakutpu.auto.access import long
 from kohakutpu.auto.emit import emit
 from kohakutpu.auto.fusion import Sources, stage_of
 from kohakutpu.auto.host import HostStep
 from kohakutpu.auto.normalise import normalised
 from kohakutpu.auto.plan import GraphPlan
-from kohakutpu.auto.stages import Stage
+from kohakutpu.auto.stages import RowStage, Stage
 from kohakutpu.auto.steps import KernelStep, LibraryStep, Step
 from kohakutpu.auto.storage import in_reach, operands_in_reach
 from kohakutpu.auto.substitute import Cut, Substitution, cut, registered
@@ -51,6 +52,7 @@ class _Compiler:
         self.found = found
         self.single: dict[str, str] = {}
         self.hosted: dict[str, str] = {}
+        self.short: set[str] = set()
 
     def plan(self) -> GraphPlan:
         while True:
@@ -75,7 +77,7 @@ class _Compiler:
 
     def _parts(self) -> list[Part]:
         """A stage or a host statement for every value that has to exist, in the order of the graph."""
-        sources = Sources(self.graph, self.machine, self.single)
+        sources = Sources(self.graph, self.machine, self.single, self.short)
         wanted = {name for _, name in self.graph.outputs}
         parts: list[Part] = []
         for value in reversed(self.graph.values):
@@ -167,6 +169,8 @@ class _Compiler:
             root = stage.root.name
             if len(stage.members) > 1:
                 self.single[root] = problem.rule
+            elif isinstance(stage, RowStage) and root not in self.short and len(long(stage.parts[0].columns)) > 1:
+                self.short.add(root)  # before the host: rows of one axis may lie as the operands do
             else:
                 self._host(root, f"{problem.where}: {problem.rule}")
             raise _Again from problem

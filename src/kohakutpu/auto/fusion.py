@@ -6,7 +6,7 @@ language, tiles' sizes or buffers.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Container, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
 from math import prod
@@ -33,11 +33,13 @@ def _contraction(statement: Statement) -> Contraction | None:
 
 @dataclass
 class Sources:
-    """What a search asks of the graph. single: statements that stay alone, and why."""
+    """What a search asks of the graph. single: statements that stay alone, and why. short: statements whose rows are
+    their last axis, as no operand reaches the order of longer ones."""
 
     graph: Graph
     machine: Machine
     single: Mapping[str, str] = field(default_factory=dict[str, str])
+    short: Container[str] = ()
 
     @cached_property
     def readers(self) -> dict[str, frozenset[str]]:

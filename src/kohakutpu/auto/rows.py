@@ -44,7 +44,7 @@ def row_stage(sources: Sources, root: Statement, alone: bool) -> RowStage | None
         return None
     ranges = long(root.ranges)
     best: RowStage | None = None
-    for begin in range(len(ranges) + 1):
+    for begin in range(max(0, len(ranges) - 1) if root.name in sources.short else 0, len(ranges) + 1):
         if best and access.size(ranges[begin:]) < SHORT:
             break
         if begin and begin == len(ranges) and prod(root.shape) > SINGLE:
@@ -63,7 +63,7 @@ def boxed_stage(sources: Sources, root: Statement, cut: list[Box], alone: bool) 
         return None
     axes = [n for n, r in enumerate(root.ranges) if r.extent > 1]
     for begin in range(len(axes)):
-        inner = axes[begin + 1 :]
+        inner = axes[max(begin + 1, len(axes) - 1) if root.name in sources.short else begin + 1 :]
         if any(box.ranges[n].extent != root.ranges[n].extent for box in cut for n in inner):
             continue
         for by_itself in (alone, True):
@@ -149,6 +149,7 @@ def _boxed(
     """Pieces as rows: columns are whole `inner` axes and as much of axis `outer` as all pieces are multiples of."""
     deep = prod(root.ranges[n].extent for n in inner)
     unit = gcd(*(x for box in cut for x in (box.first[outer], box.ranges[outer].extent)), root.ranges[outer].extent)
+    unit = 1 if inner and root.name in sources.short else unit
     members: Members = {root.name: root}
     parts: list[RowPart] = []
     for box in cut:
