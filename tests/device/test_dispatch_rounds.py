@@ -134,6 +134,25 @@ def test_cuts_prefer_pass_starts() -> None:
     assert [w.start for r in rounds for w in r.windows] == [0, 128, 256, 260, 388]
 
 
+def longest_shares(found: Image) -> list[int]:
+    """Of each round, the instructions of the unit that gets most."""
+    return [
+        max(sum(w.count for w in r.windows if w.program == p) for p in {w.program for w in r.windows})
+        for r in Loader(SHIP).rounds(found)
+    ]
+
+
+def test_equal_streams_are_cut_alike_where_that_is_shorter() -> None:
+    """A share of 21 is cut to a pass of 16; what that leaves does not give the last two units another pass, for which
+    the others would wait."""
+    found = image([48] * 6, passes=16)
+    assert longest_shares(found) == [16, 16, 16]
+    for r in Loader(SHIP).rounds(found):
+        assert {sum(w.count for w in r.windows if w.program == p) for p in range(6)} == {16}
+    # Here equal caps would leave a few instructions for one more round.
+    assert longest_shares(image([76] * 5)) == [26, 26, 25]
+
+
 def test_units_that_share_the_credit_take_turns() -> None:
     """The dispatcher serves programs in order: one long program per unit would keep the last units waiting."""
     (first, *_) = Loader(SHIP).rounds(image([500] * 6))

@@ -25,6 +25,22 @@ from kohakutpu.dispatch.shares import Meeting, closed, crews, meetings
 from kohakutpu.isa import control as reg
 
 TURNS = 4  # programs per unit and round; more gain nothing, and each costs a credit and up to five commands
+WORTH = 0.99  # of the estimated length, below which streams are cut alike
+ROUND = 2  # instructions that a round's start and end are worth in that estimate
+
+Plan = dict[int, list[Window]]
+"""Windows of one group of rounds, per mesh."""
+
+
+def _length(plans: Sequence[Plan]) -> int:
+    """Instructions one after another: a round ends with its longest share."""
+    total = 0
+    for plan in plans:
+        share: dict[int, int] = {}
+        for w in (w for windows in plan.values() for w in windows):
+            share[w.program] = share.get(w.program, 0) + w.count
+        total += ROUND + max(share.values(), default=0)
+    return total
 
 
 class Loader:
@@ -68,16 +84,25 @@ class Loader:
                 yield from self._group(number, group, stage, plan, acks)
                 group += 1
 
-    def _stage(self, stage: Sequence[EncodedProgram], receivers: int) -> Iterator[dict[int, list[Window]]]:
-        """Windows per mesh, group after group."""
-        position = [0] * len(stage)
+    def _stage(self, stage: Sequence[EncodedProgram], receivers: int) -> list[Plan]:
+        """Windows per mesh, group after group: the shorter of two ways to share the staging RAM."""
         met = meetings(stage)
-        meshes = sorted({p.unit.mesh for p in stage})
         # Credit seed and DONE, then at most five commands and one await per program, one per receiver.
         most = max(1, min((self.limits.commands - 2 - receivers) // 6, self.limits.credit - 1, self.limits.flits))
+        passed_on = list(self._plans(stage, most, met, alike=False))
+        if met:
+            return passed_on
+        alike = list(self._plans(stage, most, met, alike=True))
+        return alike if _length(alike) < WORTH * _length(passed_on) else passed_on
+
+    def _plans(
+        self, stage: Sequence[EncodedProgram], most: int, met: Sequence[Meeting], *, alike: bool
+    ) -> Iterator[Plan]:
+        position = [0] * len(stage)
+        meshes = sorted({p.unit.mesh for p in stage})
         first = dict.fromkeys(meshes, 0)
         while True:
-            plan: dict[int, list[Window]] = {}
+            plan: Plan = {}
             for mesh in meshes:
                 waiting = [i for i, p in enumerate(stage) if p.unit.mesh == mesh and position[i] < len(p)]
                 if not waiting:
@@ -89,20 +114,26 @@ class Loader:
                 if met:
                     plan[mesh] = self._cut_together(stage, position, waiting, most, met)
                 else:
-                    plan[mesh] = self._cut(stage, position, waiting, most)
+                    plan[mesh] = self._cut(stage, position, waiting, most, alike)
             if not plan:
                 return
             yield plan
 
-    def _cut(self, stage: Sequence[EncodedProgram], position: list[int], units: list[int], most: int) -> list[Window]:
+    def _cut(
+        self, stage: Sequence[EncodedProgram], position: list[int], units: list[int], most: int, alike: bool
+    ) -> list[Window]:
         """How far each of `units` goes in one round; advances `position`. Short streams leave room to long ones.
 
+        alike: streams with as many instructions left have one cap, else what a pass start leaves goes to the next.
         All units share the credit and programs are served in order: kicked turn by turn, the last unit starts early."""
         room, left = self.limits.flits, len(units)
         count: dict[int, int] = {}
+        cap = length = 0
         for i in sorted(units, key=lambda k: len(stage[k]) - position[k]):
             program, at = stage[i], position[i]
-            end = min(len(program), at + room // left)
+            if not alike or len(program) - at != length:
+                cap, length = room // left, len(program) - at
+            end = min(len(program), at + cap)
             if end < len(program) and len(program.passes):
                 cut = int(np.searchsorted(program.passes, end, side="right")) - 1
                 if cut >= 0 and program.passes[cut] > at:
