@@ -8,7 +8,7 @@ import pytest
 from kohakuaccel.diagnostics import Hang, Refusal
 from kohakuaccel.image import Image
 from kohakutpu import api as ktpu
-from kohakutpu import machines
+from kohakutpu import kernels, machines
 from kohakutpu.device import Device
 from kohakutpu.sim import host_cycles, time_image
 from kohakutpu.sim.signature import signature
@@ -224,5 +224,6 @@ def test_launches_are_named_and_bring_their_levels() -> None:
     assert "GEMM" in t.texts["matmul (2)/program"]
     assert "sweep" in t.texts["matmul/trace"]
     shown = t.texts["matmul/your lines"].splitlines()
-    assert [line.split()[0] for line in shown] == [f"products.py:{n}" for n in range(31, 31 + len(shown))]
+    body = kernels.matmul.fn.__code__.co_firstlineno + 3  # below the decorator, the signature and the docstring
+    assert [line.split()[0] for line in shown] == [f"products.py:{n}" for n in range(body, body + len(shown))]
     assert any("acc += a[i, k] @ b[j, k]" in line for line in shown)
