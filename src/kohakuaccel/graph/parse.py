@@ -106,9 +106,18 @@ def _number(text: str) -> float | int | bool:
     return int(text) if re.fullmatch(r"-?\d+", text) else float(text)
 
 
+DEEPEST = 250  # operations inside one another: every walk over an expression goes down two frames for each
+
+
 def parse_expr(text: str, ranges: Mapping[str, Range], formats: Mapping[str, DType]) -> Expr:
-    """One expression, over the ranges and formats that are in scope."""
-    return _Reader(ranges, formats).expr(ast.parse(text.strip(), mode="eval").body)
+    """One expression, over the ranges and formats that are in scope. Refused: more than `DEEPEST` operations deep."""
+    body = ast.parse(text.strip(), mode="eval").body
+    level: list[ast.AST] = [body]
+    for _ in range(DEEPEST):
+        level = [inner for node in level for inner in ast.iter_child_nodes(node) if isinstance(inner, ast.expr)]
+        if not level:
+            return _Reader(ranges, formats).expr(body)
+    raise ValueError(f"more than {DEEPEST} operations inside one another; name a part in a statement of its own")
 
 
 @dataclass(frozen=True)
