@@ -30,6 +30,7 @@ from kohakuaccel.graph import (
     Graph,
     Index,
     Iota,
+    Lookup,
     Op,
     Range,
     Read,
@@ -162,9 +163,8 @@ class _Translator:
             if self._whole(u) is not None:
                 return ()
             return tuple(s for s in u.src if s.op is not Ops.CONST)
-        if u.op is Ops.REDUCE:
-            return (u.src[0],) if u.src[0].op is not Ops.CONST else ()
-        return ()
+        inner = u.src[0] if u.op is Ops.REDUCE else u.src[0].src[0] if _of_stage(u) else None
+        return () if inner is None or inner.op is Ops.CONST else (inner,)
 
     def _whole(self, u: UOp) -> Index | None:
         return self.indices.index(u) if dtypes.is_int(u.dtype) or u.dtype is dtypes.weakint else None
@@ -194,6 +194,8 @@ class _Translator:
         match u.op:
             case Ops.CONST:
                 return number(u, format_of(u))
+            case Ops.INDEX if _of_stage(u):
+                return self._staged(u)
             case Ops.INDEX:
                 return self.reads.read(u, self)
             case Ops.LOAD if len(u.src) == 1:
@@ -211,6 +213,23 @@ class _Translator:
                 return self._alu(u)
             case _:
                 raise Untranslatable(f"{u.op.name} in an expression")
+
+    def _staged(self, u: UOp) -> Expr:
+        """An element of a value that the kernel itself keeps: a statement over the loops it is kept over."""
+        stage, places = u.src[0], u.src[1:]
+        over = [self.indices.range(r) for r in stage.src[1:]]
+        if len(over) != len(places):
+            raise Untranslatable("an element of a kept value in another shape")
+        at: dict[Range, Index] = {}
+        for r, place in zip(over, places):
+            found = self.indices.index(place)
+            at[r] = Index.of(Lookup(self.as_(place, _S64), r.extent)) if found is None else found
+        dtype = format_of(u)
+        if stage not in self.known:
+            loops = dict.fromkeys((*self._loops(stage), *(r for r in over if r.extent > 1)))
+            body = self.as_(stage.src[0], dtype)
+            self.known[stage] = _Known(self._statement(dtype, tuple(loops), body), dtype, 1, 1)
+        return self.known[stage].expr.substitute(at)
 
     def _cast(self, u: UOp) -> Expr:
         source, target = u.src[0], format_of(u)
@@ -274,6 +293,10 @@ class _Translator:
         if u.op is not Ops.CAST or u.src[0].op is not Ops.MUL:
             return False
         return kind_of(format_of(u)) == kind_of(format_of(u.src[0])) == "real"
+
+
+def _of_stage(u: UOp) -> bool:
+    return u.op is Ops.INDEX and u.src[0].op is Ops.STAGE
 
 
 def _iota(index: Index) -> Expr:
