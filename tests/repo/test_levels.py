@@ -59,6 +59,15 @@ ORDER: dict[str, tuple[tuple[str, ...], ...]] = {
         ("tinygrad",),
         ("commands",),
     ),
+    "tinytpu": (
+        ("machines",),
+        ("isa",),
+        ("bundle",),
+        ("asm",),
+        ("units",),
+        ("programs",),
+        ("commands",),
+    ),
 }
 
 

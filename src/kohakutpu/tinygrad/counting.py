@@ -19,6 +19,8 @@ class Report:
     host_bytes: int = 0
     reasons: Counter[str] = field(default_factory=Counter)
     """How often the host stepped in, and why."""
+    parted: Counter[str] = field(default_factory=Counter)
+    """How often kernels that could have been one ran one by one, and why."""
     names: dict[str, str] = field(default_factory=dict)
     """A kernel of each reason."""
 
@@ -29,6 +31,11 @@ class Report:
         self.reasons[reason] += 1
         self.names.setdefault(reason, name)
 
+    def apart(self, name: str, parts: int, reason: str) -> None:
+        """Count a group of kernels that ran one by one."""
+        self.parted[reason] += 1
+        self.names.setdefault(reason, f"{name} of {parts}")
+
     def __str__(self) -> str:
         total = self.device_kernels + self.host_kernels
         lines = [f"{total} kernels: {self.device_kernels} on the device, {self.host_kernels} steps of the host"]
@@ -37,6 +44,9 @@ class Report:
         if self.host_kernels:
             lines.append(f"  the host read and wrote {self.host_bytes} bytes")
         lines += [f"  {count:6} host: {why} (first {self.names[why]})" for why, count in self.reasons.most_common()]
+        lines += [
+            f"  {count:6} not joined: {why} (first {self.names[why]})" for why, count in self.parted.most_common()
+        ]
         return "\n".join(lines)
 
 

@@ -62,7 +62,7 @@ def _graph_program(ast: UOp, renderer: GraphRenderer) -> UOp | None:
         try:
             sink = clean(ast)
             try:
-                return _program(ast, sink, renderer, translate(sink, _name(sink, ast.arg.name)))
+                return _program(ast, sink, renderer, translate(sink, name_of(sink, ast.arg.name)))
             except Symbolic:
                 return _symbolic(ast, sink, renderer)
         except (Untranslatable, DefinitionError) as why:
@@ -70,7 +70,7 @@ def _graph_program(ast: UOp, renderer: GraphRenderer) -> UOp | None:
             return None
 
 
-def _name(sink: UOp, given: str) -> str:
+def name_of(sink: UOp, given: str) -> str:
     """As tinygrad names kernels: by whether they fold, and their extents."""
     if given != "test":
         return given
@@ -85,7 +85,7 @@ def _program(ast: UOp, sink: UOp, renderer: GraphRenderer, kernel: Kernel) -> UO
 
 
 def _symbolic(ast: UOp, sink: UOp, renderer: GraphRenderer) -> UOp:
-    name = _name(sink, ast.arg.name)
+    name = name_of(sink, ast.arg.name)
     names = [v.expr for v in variables(sink)]
     record = {MARK: VERSION, "name": name, "variables": names, "nodes": encode(sink)}
     return _finished(ast, sink, renderer, name, json.dumps(record).encode(), str(sink), Estimates())
