@@ -195,15 +195,18 @@ class OperandPack(_Halves):
 
     def pack(self, values: Stored) -> Bytes:
         """float16[size] in logical order -> FP16 bytes (entries * 256)."""
+        return self.arranged(values).reshape(-1).view(np.uint8)
+
+    def arranged(self, values: NDArray[Any]) -> NDArray[Any]:
+        """Any [size] in logical order -> [entries, lanes, 32] in the order of memory, zeros where it pads."""
         rows, cols = self.tiles * self.tile * LANES, self.chunks * self.chunk * KBLOCK
         grid = values.reshape(self.batch, self.rows, self.cols)
         if (rows, cols) != (self.rows, self.cols):
-            padded = np.zeros((self.batch, rows, cols), np.float16)
+            padded = np.zeros((self.batch, rows, cols), values.dtype)
             padded[:, : self.rows, : self.cols] = grid
             grid = padded
         split = grid.reshape(self.batch, self.tiles, self.tile, LANES, self.chunks, self.chunk, KBLOCK)
-        order = np.ascontiguousarray(split.transpose(0, 1, 4, 2, 5, 3, 6))
-        return order.reshape(-1).view(np.uint8)
+        return np.ascontiguousarray(split.transpose(0, 1, 4, 2, 5, 3, 6)).reshape(-1, LANES, KBLOCK)
 
     def unpack(self, data: Bytes) -> Half:
         """FP16 bytes -> float16[size]; refused for quantised operands, whose rounding cannot be undone."""

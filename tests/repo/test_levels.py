@@ -50,6 +50,7 @@ ORDER: dict[str, tuple[tuple[str, ...], ...]] = {
         ("tensor",),
         ("lang.kernel",),
         ("kernels",),
+        ("split",),
         ("auto",),
         ("lazy",),
         ("operators",),

@@ -165,7 +165,10 @@ class _Run:
 
     def _load(self, node: Node) -> Any:
         pointer = self._pointer(node.src[0])
-        other, gate = (self.known[s] for s in node.src[1:]) if len(node.src) > 1 else (None, None)
+        other: Any = None
+        gate: Array | None = None
+        if len(node.src) > 1:
+            other, gate = (self.known[s] for s in node.src[1:])
         active = _both(self.masks[-1], gate) if gate is not None else self.masks[-1]
         found: list[Array] = []
         for lane in range(node.arg):
