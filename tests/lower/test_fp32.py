@@ -126,7 +126,7 @@ def test_what_fp32_cannot_be_is_refused_by_name() -> None:
         with stage(t.T.rows()) as c:
             y[c] <<= t.T[c]
 
-    with pytest.raises(Unsupported, match="no relayout on the device"):
+    with pytest.raises(Unsupported, match="not turned or tiled on the device"):
         turned._plan(SHIP, [(20, 30)], (None,), {})
     with pytest.raises(Refusal, match="float16 or float32"):
         L.Out(M, dtype="float64")

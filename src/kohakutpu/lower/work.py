@@ -29,6 +29,7 @@ from kohakutpu.lower.elements import base_of, stored_elements
 from kohakutpu.lower.elementwise import ElementwiseBand
 
 Ints = NDArray[np.int64]
+NOT_TURNED = "FP32 lies in rows: it is not turned or tiled on the device"
 Env = Mapping[Index | Dim, int]
 """Numbers of the loops around a stage, and of all dims."""
 
@@ -264,7 +265,7 @@ class Work:
         steps = self._steps(tensor, home, layout, transpose)
         if steps is None:
             raise Unsupported(
-                "no relayout on the device between these byte orders",
+                NOT_TURNED if tensor.element == FP32 else "no relayout on the device between these byte orders",
                 where=f"{tensor.port}: {home} -> {layout}{' transposed' if transpose else ''}",
                 hint="use the same tiling in both places, or two kernels",
                 source=source,
