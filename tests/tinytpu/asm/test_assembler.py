@@ -135,7 +135,7 @@ def test_labels() -> None:
     END
     """
     bundle = assemble(text, M)
-    assert bundle.labels == {"BODY": 1, "OUTER": 1, "INNER": 3, "AFTER": 7}
+    assert bundle.labels == {"BODY": 1, "OUTER": 1, "INNER": 3, "AFTER": 8}
     printed = disassemble(bundle, M)
     again = assemble(printed, M)
     assert again == bundle

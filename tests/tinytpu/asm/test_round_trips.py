@@ -84,7 +84,7 @@ def test_every_opcode() -> None:
     for op in written:
         for _ in range(60):
             filled = rng.sample(range(1, 9), rng.randrange(5))
-            numbers = [op] + [rng.randrange(min(1 << w, 8)) if c in filled else 0 for c, w in enumerate(WIDTHS)][1:]
+            numbers = [op, *[rng.randrange(min(1 << w, 8)) if c in filled else 0 for c, w in enumerate(WIDTHS)][1:]]
             text = words.text_of(M, numbers)
             assert words.read(M, text) == numbers
             assert words.read(BIG, words.text_of(BIG, numbers)) == numbers
