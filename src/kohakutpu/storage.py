@@ -236,10 +236,12 @@ def evict(device: Device) -> int:
     return sum(storage.evict() for storage in list(_live) if storage.device is device)
 
 
-def allocate(device: Device, nbytes: int) -> Buffer:
-    """A buffer of `nbytes`; when memory is full, once more after dropping what can be rebuilt. Raises OutOfMemory."""
+def allocate(device: Device, nbytes: int, at: int | None = None) -> Buffer:
+    """A buffer of `nbytes`; when memory is full, once more after dropping what can be rebuilt. Raises OutOfMemory.
+
+    at: where it lies if that is free."""
     try:
-        return device.alloc(nbytes, PAGE)
+        return device.alloc(nbytes, PAGE, at=at)
     except OutOfMemory:
         if not evict(device):
             raise

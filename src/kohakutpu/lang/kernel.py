@@ -277,11 +277,15 @@ def launch(plan: Plan, tensors: Sequence[Tensor], device: Device) -> list[Tensor
             held[number] = source.buffer(plan.layout(number))
         elif spec.role == "table":
             held[number] = _table(plan, number, device).buffer(plan.layout(number))
-        elif spec.role == "out":
-            held[number] = allocate(device, spec.layout.nbytes)
-    workspace = allocate(device, plan.workspace.nbytes) if plan.workspace.nbytes else None
+    given = tuple(b.address for b in held.values())
+    before = plan.placed.get(given, {})
+    for number, spec in enumerate(plan.buffers):
+        if spec.role == "out":
+            held[number] = allocate(device, spec.layout.nbytes, before.get(number))
+    workspace = allocate(device, plan.workspace.nbytes, before.get(-1)) if plan.workspace.nbytes else None
     addresses = {n: b.address for n, b in held.items()}
     device.run(plan.image(plan.addresses(addresses, workspace.address if workspace else 0)))
+    plan.remember(given, addresses | ({-1: workspace.address} if workspace else {}))
     device.counters.device_relayouts += plan.relayouts
     dtype = np.result_type(*(t.dtype for t in tensors)) if tensors else np.dtype(np.float16)
     return [
