@@ -93,7 +93,7 @@ def test_parameters_are_updated_on_the_host_unless_asked_for() -> None:
     assert any("updated in place" in why for why in kt.report().reasons)
     with kt.numerics(float32="update"):
         close(step(), start - 0.125 * gradient)
-    assert not any("updated in place" in why for why in kt.report().reasons)
+        assert not any("updated in place" in why for why in kt.report().reasons)
         one = on_device(np.array([1.0, 1.0])).contiguous().realize()
         one.assign(one + on_device(np.array([2.0**-15, 2.0**-18]))).realize()
         assert one.numpy().tolist() == [1.0 + 2.0**-15, 1.0]
