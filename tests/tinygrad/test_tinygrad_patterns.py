@@ -250,6 +250,20 @@ def test_several_devices_join_what_they_hold() -> None:
 
 
 @pytest.mark.slow
+def test_the_first_schedule_is_joined_and_other_devices_load_nothing() -> None:
+    lines = (
+        "import sys",
+        "import kohakutpu.tinygrad as kt",
+        "from tinygrad import Tensor",
+        "Tensor.full((8, 32), 0.5, device='PYTHON').contiguous().realize()",
+        "assert 'kohakutpu.tinygrad.device' not in sys.modules",
+        "Tensor.full((8, 32), 0.5, device='KTPU').contiguous().softmax().realize()",
+        "assert kt.report().device_kernels == 1, kt.report()",
+    )
+    subprocess.run([sys.executable, "-c", "\n".join(lines)], check=True, timeout=300)
+
+
+@pytest.mark.slow
 def test_quick_kernels_are_near_the_library() -> None:
     script = Path(__file__).resolve().parents[2] / "benchmarks" / "tinygrad_kernels.py"
     command = [sys.executable, str(script), "--quick"]
