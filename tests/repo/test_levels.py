@@ -66,8 +66,12 @@ ORDER: dict[str, tuple[tuple[str, ...], ...]] = {
         ("bundle",),
         ("asm",),
         ("units",),
+        ("runner",),
+        ("trace",),
         ("programs",),
         ("commands",),
+        ("cli",),
+        ("__main__",),
     ),
 }
 

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from collections.abc import Callable, Hashable
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -244,3 +247,30 @@ def test_several_devices_join_what_they_hold() -> None:
     x = np.random.default_rng(0).standard_normal((8, 32)).astype(np.float16)
     y = Tensor(x).shard((f"{D}:0", f"{D}:1"), axis=0).softmax()
     assert np.abs(y.numpy() - softmax(x.astype(np.float64))).max() < 1e-3
+
+
+@pytest.mark.slow
+def test_the_first_schedule_is_joined_and_other_devices_load_nothing() -> None:
+    lines = (
+        "import sys",
+        "import kohakutpu.tinygrad as kt",
+        "from tinygrad import Tensor",
+        "Tensor.full((8, 32), 0.5, device='PYTHON').contiguous().realize()",
+        "assert 'kohakutpu.tinygrad.device' not in sys.modules",
+        "Tensor.full((8, 32), 0.5, device='KTPU').contiguous().softmax().realize()",
+        "assert kt.report().device_kernels == 1, kt.report()",
+    )
+    subprocess.run([sys.executable, "-c", "\n".join(lines)], check=True, timeout=300)
+
+
+@pytest.mark.slow
+def test_quick_kernels_are_near_the_library() -> None:
+    script = Path(__file__).resolve().parents[2] / "benchmarks" / "tinygrad_kernels.py"
+    command = [sys.executable, str(script), "--quick"]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    rows = json.loads(done.stdout.splitlines()[-1])["rows"]
+    assert len(rows) >= 10
+    for row in rows:
+        assert (row["kernels"], row["host steps"]) == (1, 0)
+        assert row["ratio"] < 1.5, row["function"]  # the bar of 1.2 is for the full sizes
+        assert row["difference"] < 0.02

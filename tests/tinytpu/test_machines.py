@@ -21,6 +21,7 @@ SHEET = {
     "max_outputs": 31,
     "tiles_max": 31,
     "cycle_limit": 50000,
+    "clock_mhz": 100,
 }
 
 

@@ -19,7 +19,7 @@ from kohakuaccel.graph.dtypes import BOOL, DType, WordFormat, kind_of, numpy_of
 from kohakuaccel.graph.expr import OPS, Bits, Cast, Const, Expr, Iota, Op, Read
 from kohakuaccel.graph.index import Index, Range
 from kohakuaccel.graph.model import Constant, Graph, Input, Shape, Statement, Value
-from kohakuaccel.graph.points import CHUNK, Array, Space, Spans, assembled, contracted
+from kohakuaccel.graph.points import CHUNK, Array, Matmul, Space, Spans, assembled, contracted
 from kohakuaccel.graph.scalar import compute, convert, to_word
 from kohakuaccel.graph.structure import Contraction, as_contraction, linear
 from kohakuaccel.graph.verify import format_of, verify
@@ -59,10 +59,14 @@ def rounded(values: Array, dtype: np.dtype[Any]) -> Array:
 
 
 class Native:
-    """A verified graph, ready to run many times: statements with what can be known before numbers are."""
+    """A verified graph, ready to run many times: statements with what can be known before numbers are.
 
-    def __init__(self, graph: Graph) -> None:
+    matmul: who multiplies matrices, [batch, M, K] by [batch, K, N] of float32 or float64; its result is rounded once.
+    """
+
+    def __init__(self, graph: Graph, matmul: Matmul = np.matmul) -> None:
         self.graph = verify(graph)
+        self.matmul = matmul
         self.names = graph.by_name
         self.contractions = {s.name: as_contraction(s) for s in graph.statements}
         last = {r.value: n for n, s in enumerate(graph.statements) for r in s.body.reads()}
@@ -89,19 +93,21 @@ class Native:
 
     def _statement(self, statement: Statement, known: Mapping[str, Array]) -> Array:
         found = self.contractions[statement.name]
-        if found and found.m and found.n and kind_of(statement.dtype) == "real" and _small(found):
-            return _contract(statement, found, known, self.names)
+        if found and multiplied(statement, found):
+            return _contract(statement, found, known, self.names, self.matmul)
         return _points(statement, known, self.names)
 
 
-def _small(found: Contraction) -> bool:
-    """Whether both operands can be written out over their ranges."""
+def multiplied(statement: Statement, found: Contraction) -> bool:
+    """Whether a sum of products is computed as products of matrices: both can be written out over their ranges."""
+    if not (found.m and found.n and kind_of(statement.dtype) == "real"):
+        return False
     sides = ((*found.batch, *found.m, *found.k), (*found.batch, *found.k, *found.n))
     return all(prod(r.extent for r in side) <= 8 * CHUNK for side in sides)
 
 
 def _contract(
-    statement: Statement, found: Contraction, known: Mapping[str, Array], names: Mapping[str, Value]
+    statement: Statement, found: Contraction, known: Mapping[str, Array], names: Mapping[str, Value], matmul: Matmul
 ) -> Array:
     """The products in float32, or in float64 where the result is that."""
     dtype = stored_in(statement.dtype)
@@ -110,7 +116,8 @@ def _contract(
     def operand(expr: Expr, own: tuple[Range, ...]) -> Array:
         return Box(own, known, names).value(expr).astype(wide, copy=False)
 
-    return np.ascontiguousarray(rounded(contracted(statement, found, operand), dtype)).reshape(statement.shape)
+    product = contracted(statement, found, operand, matmul)
+    return np.ascontiguousarray(rounded(product, dtype)).reshape(statement.shape)
 
 
 def _points(statement: Statement, known: Mapping[str, Array], names: Mapping[str, Value]) -> Array:

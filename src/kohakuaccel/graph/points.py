@@ -57,7 +57,16 @@ def assembled(statement: Statement, dtype: np.dtype[Any], part: Callable[[Spans]
     return result
 
 
-def contracted(statement: Statement, found: Contraction, operand: Callable[[Expr, tuple[Range, ...]], Array]) -> Array:
+Matmul = Callable[[Array, Array], Array]
+"""A product of stacks of matrices, [batch, M, K] and [batch, K, N]."""
+
+
+def contracted(
+    statement: Statement,
+    found: Contraction,
+    operand: Callable[[Expr, tuple[Range, ...]], Array],
+    matmul: Matmul = np.matmul,
+) -> Array:
     """A sum of products as stacks of matrices, one product each. operand: an expression's values over ranges."""
 
     def stack(expr: Expr, *groups: tuple[Range, ...]) -> Array:
@@ -68,7 +77,7 @@ def contracted(statement: Statement, found: Contraction, operand: Callable[[Expr
     left = stack(found.left, found.batch, found.m, found.k)
     right = stack(found.right, found.batch, found.k, found.n)
     order = (*found.batch, *found.m, *found.n, *found.broadcast)
-    product = np.matmul(left, right).reshape(tuple(1 if r in found.broadcast else r.extent for r in order))
+    product = matmul(left, right).reshape(tuple(1 if r in found.broadcast else r.extent for r in order))
     return np.broadcast_to(product.transpose([order.index(r) for r in statement.ranges]), statement.shape)
 
 

@@ -12,8 +12,8 @@ from numpy.typing import ArrayLike, NDArray
 
 from kohakuaccel.diagnostics import Refusal
 from kohakutpu.conversion import HALF
-from kohakutpu.layouts import KBLOCK, Layout, OperandPack, canonical, ceil_div
-from kohakutpu.storage import Half, Storage, allocate
+from kohakutpu.layouts import KBLOCK, Half, Layout, OperandPack, canonical, ceil_div
+from kohakutpu.storage import Storage, allocate
 from kohakutpu.tensor import Tensor, current_device
 
 if TYPE_CHECKING:

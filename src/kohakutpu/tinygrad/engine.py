@@ -23,7 +23,7 @@ from kohakuaccel.graph import Expr, Graph, Op, Read, kind_of
 from kohakuaccel.graph.structure import as_contraction
 from kohakuaccel.machine import Machine
 from kohakutpu import machines
-from kohakutpu.tinygrad import counting
+from kohakutpu.tinygrad import counting, split
 from kohakutpu.tinygrad.numerics import Numerics, current
 
 if TYPE_CHECKING:
@@ -71,6 +71,7 @@ class Plans:
         self.updates = prepared.kernel.updates
         self.relative = _relative(graph)
         self.why = _unfit(prepared)
+        self.split = split.SplitKernel(prepared) if split.fits(graph) else None
         self.plans: dict[Machine, GraphPlan | str] = {}
 
     def reason(self, allowed: Numerics) -> str:
@@ -156,6 +157,9 @@ class KTPUEngine(Engine):
     def run(self, prepared: Prepared, buffers: Sequence[View]) -> float | None:
         """On the device where it can be, else a counted step of the host."""
         try:
+            products = self._plans(prepared).split if current().matmul == "split" else None
+            if products is not None:
+                return products.run(buffers, self.device, self.timed, self._host)
             return self._attempt(prepared, buffers)
         except _Unfit as why:
             self._host(prepared.kernel.name, str(why), prepared.nbytes(buffers), current())
@@ -173,10 +177,14 @@ class KTPUEngine(Engine):
         """Several kernels that could have been one."""
         counting.total.apart(name, parts, reason)
 
+    @staticmethod
+    def _plans(prepared: Prepared) -> Plans:
+        if prepared.machine is None:
+            prepared.machine = Plans(prepared)
+        return prepared.machine
+
     def _attempt(self, prepared: Prepared, buffers: Sequence[View]) -> float | None:
-        plans = prepared.machine
-        if plans is None:
-            plans = prepared.machine = Plans(prepared)
+        plans = self._plans(prepared)
         reason = plans.reason(current())
         if reason:
             raise _Unfit(reason)

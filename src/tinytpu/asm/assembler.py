@@ -51,7 +51,6 @@ class _Line:
 @dataclass
 class _Assembler:
     machine: Machine
-    file: str
     names: dict[str, int] = field(default_factory=dict[str, int])
     labels: dict[str, int] = field(default_factory=dict[str, int])
     open_labels: list[tuple[str, SourceLine]] = field(default_factory=list[tuple[str, SourceLine]])
@@ -187,9 +186,7 @@ class _Assembler:
             raise Refusal("the text ends with END", where="TASM", got="the end of the text", source=last)
         for pc, name, source in self.targets:
             self.check_target(pc, name, source)
-        bundle = Bundle(tuple(self.entries), dict(self.labels))
-        bundle.check(self.machine)
-        return bundle
+        return Bundle(tuple(self.entries), dict(self.labels))
 
     def check_target(self, pc: int, name: str, source: SourceLine) -> None:
         """The label behind a SKIP or LOOP_END is where it goes, which no bit of the word says."""
@@ -224,12 +221,13 @@ _STATEMENTS = {
 }
 
 
-def assemble(text: str, machine: Machine, file: str = "tasm") -> Bundle:
+def assemble(text: str, machine: Machine, file: str = "tasm", *, check: bool = True) -> Bundle:
     """The bundle of a TASM text, with its labels; `file` names it in errors.
 
+    check: refuse what the machine cannot take, too; without it only what is no TASM.
     Raises Refusal with line, column, place, value, limit and the way out.
     """
-    work = _Assembler(machine, file)
+    work = _Assembler(machine)
     source = SourceLine(file, 1)
     with numbered():
         for number, raw in enumerate(text.splitlines(), 1):
@@ -240,4 +238,7 @@ def assemble(text: str, machine: Machine, file: str = "tasm") -> Bundle:
                 if error.source is None:
                     error.source = source
                 raise
-        return work.finish(source)
+        bundle = work.finish(source)
+    if check:
+        bundle.check(machine)
+    return bundle

@@ -27,8 +27,11 @@ def _tokens(text: str, file: str) -> Iterator[tuple[int, SourceLine]]:
             yield int(token[0]), source
 
 
-def loads(text: str, machine: Machine, file: str = "bundle") -> Bundle:
-    """A bundle from its text; `file` names it in errors. Raises Refusal with the line, place, value and limit."""
+def loads(text: str, machine: Machine, file: str = "bundle", *, check: bool = True) -> Bundle:
+    """A bundle from its text; `file` names it in errors. Raises Refusal with the line, place, value and limit.
+
+    check: refuse what the machine cannot take, too; without it only what is no list of records.
+    """
     entries: list[Entry] = []
     with numbered():
         tokens = _tokens(text, file)
@@ -47,7 +50,8 @@ def loads(text: str, machine: Machine, file: str = "bundle") -> Bundle:
         if ended is None:
             raise Refusal("a bundle ends with record 4", where="bundle", got="the end of the text", source=last)
     bundle = Bundle(tuple(entries))
-    bundle.check(machine)
+    if check:
+        bundle.check(machine)
     return bundle
 
 

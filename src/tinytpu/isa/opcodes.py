@@ -92,6 +92,21 @@ class Opcode:
     forms: Mapping[str, Form]
 
 
+def operand(name: str, use: Use, word: Mapping[str, int]) -> int | None:
+    """The value of an operand in an instruction's fields; None where a form always has the same."""
+    match use:
+        case Role() | Named():
+            return word[name]
+        case Part(value=None):
+            width = use.hi - use.lo + 1
+            value = word[use.field] >> use.lo & ((1 << width) - 1)
+            return value - (1 << width) if use.role is IMMEDIATE and value >> (width - 1) else value
+        case Joined():
+            return int.from_bytes(bytes(word[part] & 255 for part in use.fields), "big", signed=True)
+        case _:
+            return None
+
+
 def _form(*ways: Way, **uses: Use) -> Form:
     return Form(ways, uses)
 

@@ -13,11 +13,12 @@ import tinygrad.schedule as schedule
 from tinygrad.dtype import AddrSpace
 from tinygrad.helpers import DEV, Context
 from tinygrad.uop import Ops
-from tinygrad.uop.ops import KernelInfo, ParamArg, PatternMatcher, ProgramInfo, UOp, UPat
+from tinygrad.uop.ops import KernelInfo, ParamArg, ProgramInfo, UOp
 
 from kohakuaccel.diagnostics import DefinitionError, Refusal
 from kohakuaccel.frontends.tinygrad.compiling import clean, estimates, name_of
 from kohakuaccel.frontends.tinygrad.indices import Symbolic, Untranslatable
+from kohakuaccel.frontends.tinygrad.joined import early
 from kohakuaccel.frontends.tinygrad.joined.choice import Item, groups
 from kohakuaccel.frontends.tinygrad.joined.graph import joined, renumbered
 from kohakuaccel.frontends.tinygrad.joined.running import Group
@@ -36,10 +37,11 @@ _devices: dict[str, tuple[Wants, Callable[[], bool]]] = {}
 def install(name: str, wants: Wants, now: Callable[[], bool]) -> None:
     """Join kernels of a device, where `now` says so when they are scheduled. Doing it again replaces both."""
     _devices[name] = wants, now
-    schedule.pm_schedule = PatternMatcher([(UPat(Ops.SINK, name="function"), _lowered)])
+    early.enter()
 
 
-def _lowered(function: UOp) -> UOp | None:
+def lowered(function: UOp) -> UOp | None:
+    """tinygrad's own lowering of a schedule, and what became of its kernels."""
     linear = _stock(function)
     if linear is None:
         return None
