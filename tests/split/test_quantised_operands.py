@@ -42,7 +42,7 @@ def test_scales_and_integers_reach_the_clusters(device: Device) -> None:
     step = {0x98: 0.5, 0xA0: 1.0, 0xA4: 1.5, 0xA8: 2.0}
     values = [q * np.repeat(np.vectorize(step.get)(s), 32, axis=-1)[..., :70] for q, s in ((a, bytes_a), (b, bytes_b))]
     wanted = values[0] @ values[1].swapaxes(1, 2)
-    left, right = mxfp7(a, bytes_a, device=device), mxfp7(b, bytes_b, device=device)
+    left, right = ktpu.mxfp7(a, bytes_a, device=device), ktpu.mxfp7(b, bytes_b, device=device)
     assert np.array_equal(kernels.batched_matmul(left, right).numpy(), wanted.astype(np.float16))
     assert np.array_equal(left.numpy(), values[0])
     assert device.stats()["quantised_bytes"] == 0
