@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from kohakuaccel.cli.errors import reporting
+from kohakuaccel.cli.errors import with_messages
 from kohakuaccel.diagnostics import Refusal
 
 if TYPE_CHECKING:
@@ -145,4 +145,4 @@ def opcodes(units: Annotated[bool, typer.Option("--vpu", help="The operations of
 
 def main() -> None:
     """Entry point."""
-    reporting(app)
+    with_messages(app)
