@@ -12,6 +12,7 @@ from kohakutpu import api as ktpu
 from kohakutpu import kernels
 from kohakutpu.device import Device
 from kohakutpu.layouts import OperandPack
+from kohakutpu.split.kernel import digit_products
 from kohakutpu.split.quantised import mxfp7, packed
 
 
@@ -85,8 +86,13 @@ def test_values_beyond_fp16_are_refused_where_they_are_asked_for(device: Device)
         x.numpy()
 
 
-def test_a_machine_whose_matmuls_take_no_quantised_operands_refuses() -> None:
+def test_machines_without_a_quantising_upload_take_them_where_a_kernel_says_so() -> None:
     device = Device("singlemesh_2x2")
-    q = np.ones((4, 4), np.int8)
-    with pytest.raises(Refusal, match="quantised"):
-        kernels.matmul(mxfp7(q, device=device), mxfp7(q, device=device))
+    q = np.array([[8, 3, 1, 0], [1, 8, -3, 5]])
+    a, b = mxfp7(q, device=device), mxfp7(np.eye(4, dtype=np.int8), device=device)
+    with pytest.raises(Refusal, match=r"quantised operands.*quantised=True"):
+        kernels.matmul(a, b)
+    products = digit_products(a.reshape(1, 1, 2, 4), b.reshape(1, 1, 4, 4))
+    assert np.array_equal(products.numpy()[0, 0], q)
+    with pytest.raises(Refusal, match="quantising upload"):
+        digit_products(ktpu.tensor(np.ones((1, 1, 2, 4)), device=device), b.reshape(1, 1, 4, 4))
