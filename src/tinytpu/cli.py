@@ -143,6 +143,27 @@ def opcodes(units: Annotated[bool, typer.Option("--vpu", help="The operations of
     typer.echo(operations() if units else sequencer())
 
 
+@app.command()
+def bench(
+    kernels: Annotated[list[str] | None, typer.Argument(help="Names, or how they begin; all without one.")] = None,
+    best: Annotated[bool, typer.Option(help="Also the best programs known for the same work.")] = True,
+    form: Annotated[str, typer.Option("--format", help="text, json or csv.")] = "text",
+    show: Annotated[bool, typer.Option("--show", help="Print the programs, do not run them.")] = False,
+) -> None:
+    """Run the published kernels; exit code 1 where values or cycles are not the known ones."""
+    from tinytpu.programs import measure, report
+    from tinytpu.programs.bench import chosen
+
+    if show:
+        for kernel in chosen(kernels or []):
+            typer.echo(f"# {kernel.name}\n{kernel.build(best=best).text}")
+        return
+    outcomes = measure(kernels or [], best=best)
+    typer.echo(report(outcomes, form))
+    if not all(outcome.right for outcome in outcomes):
+        raise typer.Exit(1)
+
+
 def main() -> None:
     """Entry point."""
     with_messages(app)
