@@ -17,12 +17,11 @@ from numba import int64
 from kohakuaccel.jit import leaf, separate
 from tinytpu.isa.codes import SXU, VPU
 from tinytpu.units import state as s
-from tinytpu.units.decode import CODE, DST, OP, SRC, SRC2, TLEN, VMEM
 from tinytpu.units.dispatch import CORE, dispatch, settle
 from tinytpu.units.faults import F, Lint
 from tinytpu.units.psum import psum_op
 from tinytpu.units.registers import copy_tile, register_op
-from tinytpu.units.state import NONE, REQUANT, Core
+from tinytpu.units.state import CODE, DST, NONE, OP, REQUANT, SRC, SRC2, TLEN, VMEM, Core
 from tinytpu.units.vpu_float import floating
 from tinytpu.units.vpu_int import integer
 from tinytpu.units.xlu import move
