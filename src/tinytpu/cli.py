@@ -101,6 +101,12 @@ def run(
     machine: MachineName = DEFAULT,
     silicon: Silicon = False,
     stats: Annotated[bool, typer.Option("--stats", help="Also print what the run counted, on stderr.")] = False,
+    against: Annotated[
+        bool,
+        typer.Option(
+            "--against", help="Compare with the simulator that TINYTPU_SIM names; exit code 1 where it differs."
+        ),
+    ] = False,
 ) -> None:
     """Run a program and print its result lines."""
     done = _run(program, _machine(machine), silicon, log=False)
@@ -110,6 +116,22 @@ def run(
         counts = {**{f"{name} cycles": cycles for name, cycles in split.items()}, **done.counters}
         for name, value in counts.items():
             typer.echo(f"{name:16} {value:>10,}", err=True)
+    if against and not _agrees(_path(program), done):
+        raise typer.Exit(1)
+
+
+def _agrees(path: Path, done: Run) -> bool:
+    """Whether another simulator gives the same result lines; prints both where not."""
+    from tinytpu import results, runner
+
+    command = os.environ.get("TINYTPU_SIM")
+    if not command:
+        raise Refusal("the other simulator is named", where="--against", hint="set TINYTPU_SIM to its command")
+    other = runner.simulate(runner.read(path, done.machine, check=False), done.machine, command)
+    mine = results.parse("\n".join(done.lines()), done.machine)
+    if mine != other:
+        typer.echo(f"the results differ\nhere:  {mine}\nthere: {other}", err=True)
+    return mine == other
 
 
 @app.command()
