@@ -6,9 +6,9 @@ kernels, nor how stages are found.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 from weakref import WeakSet
 
 import numpy as np
@@ -31,6 +31,9 @@ if TYPE_CHECKING:
     from kohakutpu.device import Device
     from kohakutpu.storage import Storage
 
+T = TypeVar("T")
+HALF = "half"
+"""The form of a float32 buffer for kernels that take halves."""
 FLAT = "flat"
 """The form in which the device holds a buffer: a flat tensor, of FP32 for float32 unless a product left it."""
 STORED = {"FP16": np.dtype(np.float16), "FP32": np.dtype(np.float32)}
@@ -224,22 +227,12 @@ class KTPUEngine(Engine):
         given = {v.name: self._operand(buffers[at], STORED[v.dtype.name]).reshape(v.shape) for v, at in prepared.inputs}
         for name in plan.narrowed:
             self._check_halves(given[name].storage, name in plans.relative)
-        device = self.device
-        device.sync()
-        before = device.counters.saturations
-        seconds: float | None = None
+        before = self.device.counters.saturations
         try:
-            if self.timed:
-                from kohakutpu.sim.session import timed
-
-                made, timeline = timed(device, lambda: plan.run(given, device=device), prepared.kernel.name)
-                seconds = timeline.seconds
-            else:
-                made = plan.run(given, device=device)
-            device.sync()
+            made, seconds = self._clocked(prepared.kernel.name, lambda: plan.run(given, device=self.device))
         except KohakuError as why:
             raise _Unfit(f"refused while it ran: {getattr(why, 'rule', why)}") from why
-        if device.counters.saturations != before:
+        if self.device.counters.saturations != before:
             raise _Unfit("a result is beyond FP16")
         for store in prepared.kernel.stores:
             dtype = STORED[prepared.kernel.graph[store.value].dtype.name]
@@ -250,6 +243,49 @@ class KTPUEngine(Engine):
         counting.total.device_kernels += 1
         counting.total.seconds += seconds or 0.0
         return seconds
+
+    def _clocked(self, name: str, work: Callable[[], T]) -> tuple[T, float | None]:
+        """What some work on the device gives, once it is done, and its simulated seconds where they are taken."""
+        device = self.device
+        device.sync()
+        if not self.timed:
+            made = work()
+            device.sync()
+            return made, None
+        from kohakutpu.sim.session import timed
+
+        made, timeline = timed(device, work, name)
+        device.sync()
+        return made, timeline.seconds
+
+    def own(self, name: str, record: Mapping[str, Any]) -> Callable[[Sequence[View]], float | None]:
+        """A kernel of the kernel language. It has no form for the host: operands that the device cannot take are
+        refused."""
+        from kohakutpu.tinygrad.custom import Call
+
+        call = Call(record)
+
+        def run(buffers: Sequence[View]) -> float | None:
+            given: list[Any] = []
+            for n, shape in enumerate(call.shapes[call.outputs :], call.outputs):
+                try:
+                    given.append(self._half(buffers[n], STORED[call.formats[n]]).reshape(shape))
+                except _Unfit as why:
+                    raise Refusal(
+                        "a kernel's operands are numbers that the device stores",
+                        where=f"kernel {name}, operand {n - call.outputs}",
+                        got=str(why),
+                        hint="scale the operand, or compute the function in tinygrad's words",
+                    ) from None
+            before = self.device.counters.saturations
+            made, seconds = self._clocked(name, lambda: call(given))
+            for n, tensor in enumerate(made):
+                dtype, flat = STORED[call.formats[n]], tensor.reshape((-1,))
+                buffers[n].keep(FLAT + str(dtype), flat, _fetcher(flat, dtype), ahead=True)
+            counting.total.custom(self.device.counters.saturations - before, seconds)
+            return seconds
+
+        return run
 
     def _operand(self, buffer: View, dtype: np.dtype[Any]) -> Any:
         """A buffer as a flat tensor, stored as its type."""
@@ -265,6 +301,21 @@ class KTPUEngine(Engine):
         tensor = as_tensor(raw, device=self.device, dtype=dtype, where="tinygrad")
         buffer.keep(form, tensor, _fetcher(tensor, dtype), ahead=False)
         return tensor
+
+    def _half(self, buffer: View, dtype: np.dtype[Any]) -> Any:
+        """A buffer as a flat tensor of halves, for kernels that know no other."""
+        from kohakutpu.tensor import as_tensor
+
+        whole = self._operand(buffer, dtype)
+        if whole.stored == np.float16:
+            return whole
+        narrow = buffer.kept(HALF)
+        if narrow is None or narrow.device is not self.device:
+            self._check_halves(whole.storage, False)
+            values = whole.numpy().astype(np.float16)
+            narrow = as_tensor(values, device=self.device, dtype=np.float16, where="tinygrad")
+            buffer.keep(HALF, narrow, _fetcher(narrow, dtype), ahead=False)
+        return narrow
 
     def _check_halves(self, storage: Storage, relative: bool) -> None:
         """Raise `_Unfit` where FP16, which clusters take, would lose float32 values. relative: small ones have to keep
