@@ -5,7 +5,9 @@ A file that ends in .tasm or .asm is TASM; any other is a bundle of numbers. Wha
 
 from __future__ import annotations
 
+import json
 import os
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -16,6 +18,7 @@ from kohakuaccel.diagnostics import Refusal
 
 if TYPE_CHECKING:
     from kohakuaccel.machine import Machine
+    from tinytpu.bundle import Bundle
     from tinytpu.units.core import Run
 
 app = typer.Typer(
@@ -69,7 +72,12 @@ def _write(text: str, output: Path | None) -> None:
 def _run(program: Path | None, machine: Machine, silicon: bool, log: bool) -> Run:
     from tinytpu import runner
 
-    bundle = runner.read(_path(program), machine, check=not silicon)
+    return _run_bundle(runner.read(_path(program), machine, check=not silicon), machine, silicon, log)
+
+
+def _run_bundle(bundle: Bundle, machine: Machine, silicon: bool, log: bool) -> Run:
+    from tinytpu import runner
+
     run = runner.run(bundle, machine, silicon=silicon, log=log)
     for remark in run.remarks:
         typer.secho(f"warning: pc {remark.pc}: {remark.what}", fg="yellow", err=True)
@@ -155,6 +163,23 @@ def trace(
     for file, write in ((save, spans.save), (html, spans.html), (perfetto, spans.perfetto)):
         if file is not None:
             write(file)
+
+
+@app.command()
+def profile(
+    program: Program = None,
+    machine: MachineName = DEFAULT,
+    top: Annotated[int, typer.Option(min=1, help="How many of the hottest addresses.")] = 10,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the profile as JSON.")] = False,
+) -> None:
+    """Run a program and print where its cycles went: instructions, addresses, labels, bubbles, units."""
+    from tinytpu import runner
+    from tinytpu.trace import profile
+
+    chosen = _machine(machine)
+    bundle = runner.read(_path(program), chosen)
+    found = profile(_run_bundle(bundle, chosen, silicon=False, log=True), bundle.labels)
+    typer.echo(json.dumps(asdict(found), indent=1) if as_json else found.text(top))
 
 
 @app.command()
