@@ -7,15 +7,16 @@ instruction does. The compiled interpreter is loaded at the first run.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, NamedTuple
+from functools import cache
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
 from kohakuaccel.diagnostics import Fault, Refusal, SourceLine
 from kohakuaccel.machine import Machine
-from tinytpu.bundle import Bundle
-from tinytpu.isa.codes import SXU, Column, Record
+from tinytpu.isa.codes import SXU, Column
 from tinytpu.isa.opcodes import OPCODES
 from tinytpu.isa.words import text_of
 from tinytpu.units import errors
@@ -47,21 +48,6 @@ class Image:
     mxu_result: bool = False
     records: int | None = None
     lines: Sequence[SourceLine | None] = ()
-
-    @staticmethod
-    def of(bundle: Bundle) -> Image:
-        """The image of a bundle; what the bundle may hold at all is `Bundle.check`'s affair."""
-        return Image(
-            bundle.instructions,
-            vmem=bundle.memory(Record.VMEM),
-            wmem=bundle.memory(Record.WMEM),
-            amem=bundle.memory(Record.AMEM),
-            vmem_outputs=bundle.outputs(Record.OUTPUT_VMEM),
-            amem_outputs=bundle.outputs(Record.OUTPUT_AMEM),
-            mxu_result=bundle.mxu_result,
-            records=len(bundle.entries),
-            lines=bundle.sources,
-        )
 
     def record_count(self) -> int:
         """Records before END."""
@@ -194,6 +180,19 @@ def _remarks(core: s.Core, program: NDArray[np.int64], outputs: Sequence[int]) -
     return tuple(Remark(*item) for item in sorted(found))
 
 
+@cache
+def _kernels() -> tuple[Any, Any, Any]:
+    """The compiled parts: decode, its tables, run. What depends on no other part compiles in a process beside this."""
+    from kohakuaccel.jit import compiling_beside, first_call
+
+    with first_call("the TinyTPU core", "tinytpu.units.run") as cold:
+        with compiling_beside("tinytpu.units.vpu_float") if cold else nullcontext():
+            import tinytpu.units.dispatch  # noqa: F401 - compiles meanwhile; run needs both
+            from tinytpu.units.decode import decode, tables
+        from tinytpu.units.run import run
+    return decode, tables, run
+
+
 def execute(machine: Machine, image: Image, *, silicon: bool = False, log: bool = False) -> Run:
     """Run an image on a fresh core.
 
@@ -201,9 +200,7 @@ def execute(machine: Machine, image: Image, *, silicon: bool = False, log: bool 
     does not say the hardware does stays refused. log: keep every executed instruction.
     Raises Refusal for an image that does not fit, Fault for what stops the run, with the instruction and its line.
     """
-    from tinytpu.units.decode import decode, tables
-    from tinytpu.units.run import run
-
+    decode, tables, run = _kernels()
     program = _program(machine, image, silicon)
     timing, records = machine.timing, image.record_count()
     room = 0

@@ -89,11 +89,12 @@ def _operands_written(
     if wmem[word[WBASE]] == 0:
         reg[WHY_GOT] = word[WBASE]
         return F.WMEM_UNWRITTEN.value
-    for t in range(word[TLEN]):
-        at = (word[ABASE] + t) % amem.size
+    at = word[ABASE]
+    for _ in range(word[TLEN]):
         if amem[at] == 0:
             reg[WHY_GOT] = at
             return F.AMEM_UNWRITTEN.value
+        at = at + 1 if at + 1 < amem.size else 0
     return 0
 
 
@@ -150,7 +151,7 @@ def _store(core: Core, word: NDArray[np.int64], to_vmem: bool, d: int) -> None:
         else:
             core.v[d, i] = core.v[source, i]
     if to_vmem:
-        core.vmem_state[word[VMEM]] = WRITTEN | STORED
+        core.vmem_state[word[VMEM]] |= WRITTEN | STORED
     else:
         core.known[d] = 1
 
@@ -211,7 +212,8 @@ def dispatch(core: Core, word: NDArray[np.int64], cycle: int) -> int:
     """Start a dispatch whose EXEC is at `cycle`; the array is idle. Sets DONE; returns a fault."""
     reg, setting = core.reg, core.setting
     rows, cols, op, count = setting[S_ROWS], setting[S_COLS], word[OP], word[TLEN]
-    settle(reg, core.psum, core.psum_written, core.amem, core.amem_written, core.late)
+    if reg[LATE_MODE]:
+        settle(reg, core.psum, core.psum_written, core.amem, core.amem_written, core.late)
     fault = _operands_written(word, core.wmem_written, core.amem_written, reg)
     if fault:
         return fault

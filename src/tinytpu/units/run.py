@@ -211,13 +211,14 @@ def run(core: Core, first: int, queued: int) -> int:
             if vmem_state[at] == 0:
                 reg[s.WHY_GOT] = at
                 fault = F.VMEM_UNWRITTEN.value
-            vmem_state[at] &= s.WRITTEN
+            vmem_state[at] &= s.WRITTEN | s.REMARKED
             for i in range(n):
                 v[dst, i] = vmem[at, i]
         elif op == SXU.STORE:
-            if vmem_state[at] & s.STORED:
+            if vmem_state[at] & (s.STORED | s.REMARKED) == s.STORED:
                 remark(lint, count, Lint.STORE_UNUSED.value, stored_by[at], at)
-            vmem_state[at], stored_by[at] = s.WRITTEN | s.STORED, pc
+                vmem_state[at] |= s.REMARKED
+            vmem_state[at], stored_by[at] = vmem_state[at] | s.WRITTEN | s.STORED, pc
             for i in range(n):
                 vmem[at, i] = v[src, i]
         elif kind == s.K_MOVE:
@@ -239,8 +240,9 @@ def run(core: Core, first: int, queued: int) -> int:
         elif kind == s.K_DISPATCH:
             blocking = op == SXU.MXU_EPILOGUE or op == SXU.MXU_VPU_EPILOGUE
             if blocking and word[s.WRITES] == NONE:
-                if vmem_state[at] & s.STORED:
+                if vmem_state[at] & (s.STORED | s.REMARKED) == s.STORED:
                     remark(lint, count, Lint.STORE_UNUSED.value, stored_by[at], at)
+                    vmem_state[at] |= s.REMARKED
                 stored_by[at] = pc
             fault = dispatch(core, word, x)
             if blocking:

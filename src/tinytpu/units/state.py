@@ -31,7 +31,7 @@ K_INTEGER, K_FLOAT, K_MEMORY, K_DISPATCH, K_PSUM, K_MOVE, K_CONTROL, K_REGISTER 
 PENDING_WRITE, MXU_IDLE, MXU_DONE = 1, 2, 4
 
 # States of a VMEM tile, bits.
-WRITTEN, STORED = 1, 2  # STORED: by an instruction, and not read since
+WRITTEN, STORED, REMARKED = 1, 2, 4  # STORED: by an instruction, and not read since; REMARKED: that it was lost
 
 # Entries of `setting`.
 S_ROWS, S_COLS, S_VREGS, S_AMEM, S_LIMIT, S_SILICON, S_FETCH = range(7)
