@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import numpy as np
-from numba import int64, typeof
+from numba import int8, int32, int64, typeof, uint8, void
 
 from kohakuaccel.jit import leaf, separate
 from tinytpu.isa.codes import SXU, VPU, Epilogue, Psum
@@ -33,7 +33,6 @@ from tinytpu.units.state import (
     REQUANT,
     S_COLS,
     S_ROWS,
-    S_SILICON,
     S_VREGS,
     SCALE,
     SHIFT,
@@ -207,23 +206,56 @@ def _late(
     return 0
 
 
-@separate(int64(CORE, int64[::1], int64))
-def dispatch(core: Core, word: NDArray[np.int64], cycle: int) -> int:
-    """Start a dispatch whose EXEC is at `cycle`; the array is idle. Sets DONE; returns a fault."""
-    reg, setting = core.reg, core.setting
-    rows, cols, op, count = setting[S_ROWS], setting[S_COLS], word[OP], word[TLEN]
-    if reg[LATE_MODE]:
-        settle(reg, core.psum, core.psum_written, core.amem, core.amem_written, core.late)
-    fault = _operands_written(word, core.wmem_written, core.amem_written, reg)
+@separate(void(CORE, int64[::1]))
+def epilogue(core: Core, word: NDArray[np.int64]) -> None:
+    """What a blocking dispatch does with what it latched."""
+    if word[OP] == SXU.MXU_EPILOGUE:
+        _epilogue(core, word)
+        core.reg[STATISTICS] = word[CODE] & REDUCE
+    else:
+        _vpu_epilogue(core, word)
+
+
+_WORDS, _BYTES, _FLAGS = int32[::1], int8[:, ::1], uint8[::1]
+
+
+@separate(
+    int64(int64[::1], int64[::1], int64[::1], _WORDS, _WORDS, _WORDS, _WORDS, _BYTES, _FLAGS, _BYTES, _FLAGS,
+          uint8[:, ::1], int64, int64)
+)  # fmt: skip
+def dispatch(
+    word: NDArray[np.int64],
+    reg: NDArray[np.int64],
+    counts: NDArray[np.int64],
+    acc: NDArray[np.int32],
+    matrix: NDArray[np.int32],
+    results: NDArray[np.int32],
+    late: NDArray[np.int32],
+    wmem: NDArray[np.int8],
+    wmem_written: NDArray[np.uint8],
+    amem: NDArray[np.int8],
+    amem_written: NDArray[np.uint8],
+    psum_written: NDArray[np.uint8],
+    cycle: int,
+    silicon: int,
+) -> int:
+    """Start a dispatch whose EXEC is at `cycle`; the array is idle and the last late write is done. Sets DONE.
+
+    Arrays are Core's of the same names; the whole core would cost more to hand over than a dispatch takes.
+    Returns a fault.
+    """
+    cols, op, count = results.size, word[OP], word[TLEN]
+    rows = amem.shape[1]
+    fault = _operands_written(word, wmem_written, amem_written, reg)
     if fault:
         return fault
     outputs = op == SXU.MXU_OS or op == SXU.MXU_OS_ACCUMULATE
     keeps = op == SXU.MXU_ACCUMULATE or op == SXU.MXU_OS_ACCUMULATE
     if not keeps:
-        for i in range(core.acc.size):
-            core.acc[i] = 0
-    _gain(word, core.acc, core.wmem, core.amem, rows, outputs)
-    latch(core.acc, core.matrix, core.results, not (keeps or outputs))
+        for i in range(acc.size):
+            acc[i] = 0
+    _gain(word, acc, wmem, amem, rows, outputs)
+    latch(acc, matrix, results, not (keeps or outputs))
     if not outputs:
         done = cycle + count + rows + 4
     elif count:
@@ -231,12 +263,7 @@ def dispatch(core: Core, word: NDArray[np.int64], cycle: int) -> int:
     else:
         done = cycle + rows + cols + 4
     reg[DONE], reg[DISPATCHED], reg[STATISTICS] = done, 1, 0
-    core.counts[N_MXU] += 1
-    core.counts[N_MXU_BUSY] += done - cycle
-    core.counts[N_MACS] += count * rows * cols
-    if op == SXU.MXU_EPILOGUE:
-        _epilogue(core, word)
-        reg[STATISTICS] = word[CODE] & REDUCE
-    elif op == SXU.MXU_VPU_EPILOGUE:
-        _vpu_epilogue(core, word)
-    return _late(word, reg, core.results, core.late, core.psum_written, setting[S_SILICON])
+    counts[N_MXU] += 1
+    counts[N_MXU_BUSY] += done - cycle
+    counts[N_MACS] += count * rows * cols
+    return _late(word, reg, results, late, psum_written, silicon)

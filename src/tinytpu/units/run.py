@@ -17,7 +17,7 @@ from numba import int64
 from kohakuaccel.jit import leaf, separate
 from tinytpu.isa.codes import SXU, VPU
 from tinytpu.units import state as s
-from tinytpu.units.dispatch import CORE, dispatch, settle
+from tinytpu.units.dispatch import CORE, dispatch, epilogue, settle
 from tinytpu.units.faults import F, Lint
 from tinytpu.units.psum import psum_op
 from tinytpu.units.registers import copy_tile, register_op
@@ -144,6 +144,8 @@ def run(core: Core, first: int, queued: int) -> int:
         core.known,
     )
     reg, count, log, lint, loop, setting = core.reg, core.counts, core.log, core.lint, core.loop, core.setting
+    acc, late, wmem, amem = core.acc, core.late, core.wmem, core.amem
+    wmem_written, amem_written = core.wmem_written, core.amem_written
     results, matrix, stat, hits, spent = core.results, core.matrix, core.stat, core.hits, core.spent
     rows, cols, silicon, limit = setting[s.S_ROWS], setting[s.S_COLS], setting[s.S_SILICON], setting[s.S_LIMIT]
     n, fetch, logs = rows * cols, setting[s.S_FETCH], log.shape[0]
@@ -230,7 +232,7 @@ def run(core: Core, first: int, queued: int) -> int:
             fault = _control(word, reg, loop, pc, silicon)
         elif kind == s.K_PSUM:
             if reg[s.LATE_MODE] and reg[s.DONE] <= x:
-                settle(reg, psum, psum_written, core.amem, core.amem_written, core.late)
+                settle(reg, psum, psum_written, amem, amem_written, late)
             fault = psum_op(v, psum, psum_written, word, reg, cols, x, silicon)
             count[s.N_PSUM] += 1
             if op == SXU.PSUM_READ:
@@ -244,14 +246,21 @@ def run(core: Core, first: int, queued: int) -> int:
                     remark(lint, count, Lint.STORE_UNUSED.value, stored_by[at], at)
                     vmem_state[at] |= s.REMARKED
                 stored_by[at] = pc
-            fault = dispatch(core, word, x)
+            if reg[s.LATE_MODE]:
+                settle(reg, psum, psum_written, amem, amem_written, late)
+            fault = dispatch(
+                word, reg, count, acc, matrix, results, late, wmem, wmem_written, amem, amem_written,
+                psum_written, x, silicon,
+            )  # fmt: skip
+            if blocking and not fault:
+                epilogue(core, word)
             if blocking:
                 free, end = reg[s.DONE] - 1, reg[s.DONE] + 1
         elif stall == s.MXU_DONE and reg[s.DISPATCHED] == 0:
             fault = F.NOTHING_DISPATCHED.value
         elif op == SXU.MXU_CLEAR:
             for i in range(n):
-                core.acc[i] = 0
+                acc[i] = 0
         elif op == SXU.SELECT:
             for i in range(n):
                 v[vpu, i] = v[src2, i] if v[src, i] != 0 else v[word[s.READ_C], i]
@@ -281,7 +290,7 @@ def run(core: Core, first: int, queued: int) -> int:
         reg[s.WHY_LIMIT] = reg[s.DONE]
         return F.REQUANT_IN_FLIGHT.value
     if reg[s.LATE_MODE] and reg[s.DONE] <= t + 2:
-        settle(reg, psum, psum_written, core.amem, core.amem_written, core.late)
+        settle(reg, psum, psum_written, amem, amem_written, late)
     if reg[s.BG_DST] != NONE:
         remark(lint, count, Lint.WRITE_PENDING.value, pc, reg[s.BG_DST])
     if reg[s.DEPTH]:
