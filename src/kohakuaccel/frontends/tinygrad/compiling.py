@@ -27,7 +27,7 @@ from kohakuaccel.frontends.tinygrad.kernel import MARK, VERSION, Kernel
 from kohakuaccel.frontends.tinygrad.renderer import GraphRenderer
 from kohakuaccel.frontends.tinygrad.symbolic import encode, variables
 from kohakuaccel.frontends.tinygrad.translate import translate
-from kohakuaccel.graph import Expr, Op, Range
+from kohakuaccel.graph import Expr, Op, Range, Read
 
 _stock = codegen.do_to_program
 
@@ -138,18 +138,23 @@ def _operations(body: Expr) -> int:
     todo, ops = [body], 0
     while todo:
         top = todo[-1]
-        left = [c for c in top.children if id(c) not in known]
+        children = () if _gathered(top) else top.children
+        left = [c for c in children if id(c) not in known]
         if left:
             todo += left
             continue
         todo.pop()
         if id(top) not in known:
-            known[id(top)] = frozenset(r for c in top.children for r in known[id(c)]) | (
-                frozenset() if top.children else top.ranges()
-            )
-            if isinstance(top, Op) and top.name != "not":  # a comparison's other half
+            known[id(top)] = frozenset(r for c in children for r in known[id(c)]) if children else top.ranges()
+            if children and isinstance(top, Op) and top.name != "not":  # a comparison's other half
                 ops += prod(r.extent for r in known[id(top)])
     return ops
+
+
+def _gathered(e: Expr) -> bool:
+    """Whether it is an element at a looked-up place, behind its gate: a read, to tinygrad."""
+    inner = e.args[1] if isinstance(e, Op) and e.name == "where" else None
+    return isinstance(inner, Read) and any(True for i in inner.indices for _ in i.lookups())
 
 
 def install() -> None:
