@@ -92,7 +92,7 @@ def test_machines_without_a_quantising_upload_take_them_where_a_kernel_says_so()
     a, b = mxfp7(q, device=device), mxfp7(np.eye(4, dtype=np.int8), device=device)
     with pytest.raises(Refusal, match=r"quantised operands.*quantised=True"):
         kernels.matmul(a, b)
-    products = digit_products(a.reshape(1, 1, 2, 4), b.reshape(1, 1, 4, 4))
+    products = digit_products(a.reshape(1, 2, 4), b.reshape(1, 4, 4))
     assert np.array_equal(products.numpy()[0, 0], q)
     with pytest.raises(Refusal, match="quantising upload"):
-        digit_products(ktpu.tensor(np.ones((1, 1, 2, 4)), device=device), b.reshape(1, 1, 4, 4))
+        digit_products(ktpu.tensor(np.ones((1, 2, 4)), device=device), b.reshape(1, 4, 4))

@@ -38,15 +38,14 @@ Pairs = tuple[tuple[int, int], ...]
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Digits:
-    """Rows of numbers: element = 2^(exponents - 3) * sum over p of planes[p] * 16^-kinds[p], and at most 2^-21 of
+    """Rows of numbers: element = 2^(exponents - 3) * sum over p of planes[p] * 16^-p, and at most 2^-21 of
     2^(exponents - 3) beside it.
 
-    planes: int8[P, batch, rows, K], of the P digits that are not all zero; kinds: which digits they are;
-    exponents: int32[batch, rows].
+    planes: int8[P, batch, rows, K]; digits behind the last that is not all zero are left out. exponents: int32[batch,
+    rows].
     """
 
     planes: Ints8
-    kinds: tuple[int, ...]
     exponents: NDArray[np.int32]
 
 
@@ -69,20 +68,21 @@ def digits_of(values: NDArray[Any], where: str) -> Digits:
         digit = ((left + HALF_RADIX) & 2 * HALF_RADIX - 1) - HALF_RADIX if place < DIGITS - 1 else left
         left = (left - digit) >> RADIX_BITS
         found.append(digit.astype(np.int8))
-    kinds = tuple(p for p in range(DIGITS) if found[DIGITS - 1 - p].any())
-    planes = np.stack([found[DIGITS - 1 - p] for p in kinds]) if kinds else np.zeros((0, *values.shape), np.int8)
-    return Digits(planes, kinds, exponents.astype(np.int32))
+    found.reverse()
+    while found and not found[-1].any():
+        found.pop()
+    planes = np.stack(found) if found else np.zeros((0, *values.shape), np.int8)
+    return Digits(planes, exponents.astype(np.int32))
 
 
-def levels_of(left: tuple[int, ...], right: tuple[int, ...]) -> dict[int, Pairs]:
-    """The pairs of planes (positions in `kinds`) by level, the sum of their digits' numbers; levels without any, and
-    those from LEVELS on, are left out."""
-    found: dict[int, list[tuple[int, int]]] = {}
-    for i, p in enumerate(left):
-        for j, q in enumerate(right):
-            if p + q < LEVELS:
-                found.setdefault(p + q, []).append((i, j))
-    return {level: tuple(found[level]) for level in sorted(found)}
+def pairs_of(level: int, left: int, right: int) -> Pairs:
+    """The pairs of planes whose numbers add up to `level`, of operands with so many planes."""
+    return tuple((p, level - p) for p in range(left) if 0 <= level - p < right)
+
+
+def levels_of(left: int, right: int) -> int:
+    """How many levels a product of operands with so many planes has."""
+    return min(LEVELS, left + right - 1) if left and right else 0
 
 
 def cut(planes: Ints8, length: int) -> Ints8:
@@ -97,6 +97,14 @@ def cut(planes: Ints8, length: int) -> Ints8:
         planes = padded
     parts = planes.reshape(count, batch, rows, stretches, length).transpose(0, 1, 3, 2, 4)
     return np.ascontiguousarray(parts).reshape(count, batch * stretches, rows, length)
+
+
+def joined(planes: Ints8, length: int) -> Ints8:
+    """[P, batch, rows, K] as [batch, rows, P * length]: planes one behind another, zeros where K is shorter."""
+    count, batch, rows, k = planes.shape
+    made = np.zeros((batch, rows, count, length), np.int8)
+    made[..., :k] = planes.transpose(1, 2, 0, 3)
+    return made.reshape(batch, rows, count * length)
 
 
 def shorter(length: int, times: int) -> int:

@@ -6,7 +6,7 @@ be, and adds it up. It must not know frontends. The error's bound is derived in 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import prod
 from typing import TYPE_CHECKING, Any
 
@@ -14,8 +14,9 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from kohakuaccel.diagnostics import Refusal
+from kohakutpu.layouts import KBLOCK
 from kohakutpu.split import digits
-from kohakutpu.split.digits import Digits, Ints8, Pairs
+from kohakutpu.split.digits import Digits, Pairs
 
 if TYPE_CHECKING:
     from kohakutpu.device import Device
@@ -45,11 +46,11 @@ def product(left: NDArray[Any], right: NDArray[Any], device: Device, where: str 
     counters.split_products += 1
     counters.split_bytes += left.nbytes + right.nbytes + a.planes.nbytes + b.planes.nbytes
     values = np.zeros((*left.shape[:2], right.shape[1]))
-    levels = digits.levels_of(a.kinds, b.kinds)
+    levels = digits.levels_of(len(a.planes), len(b.planes))
     if not levels or not values.size:
         return Product(values, 0, 0, 0)
     passes = segments = runs = 0
-    for part in _parts(device, a, b, len(levels)):
+    for part in _parts(device, a, b, levels):
         es, ms, ns = part
         found = _attempts(device, _part(a, es, ms), _part(b, es, ns), levels)
         values[es, ms, ns] = found.values
@@ -59,7 +60,7 @@ def product(left: NDArray[Any], right: NDArray[Any], device: Device, where: str 
 
 
 def _part(side: Digits, batch: slice, rows: slice) -> Digits:
-    return Digits(side.planes[:, batch, rows], side.kinds, side.exponents[batch, rows])
+    return Digits(side.planes[:, batch, rows], side.exponents[batch, rows])
 
 
 def _parts(device: Device, a: Digits, b: Digits, levels: int) -> list[tuple[slice, slice, slice]]:
@@ -82,87 +83,98 @@ def _parts(device: Device, a: Digits, b: Digits, levels: int) -> list[tuple[slic
     return [(e, i, j) for e in spans[0] for i in spans[1] for j in spans[2]]
 
 
-@dataclass(slots=True)
-class _Group:
-    """Levels that are summed over stretches of one length."""
+@dataclass(frozen=True, slots=True)
+class Group:
+    """Levels first .. last that are summed over stretches of K of one length."""
 
-    levels: dict[int, Pairs]
+    first: int
+    last: int
     length: int
 
+    def pairs(self, a: Digits, b: Digits) -> list[Pairs]:
+        """Of every level."""
+        sizes = len(a.planes), len(b.planes)
+        return [digits.pairs_of(level, *sizes) for level in range(self.first, self.last + 1)]
 
-def _attempts(device: Device, a: Digits, b: Digits, levels: dict[int, Pairs]) -> Product:
+
+def _attempts(device: Device, a: Digits, b: Digits, levels: int) -> Product:
     """Every level over stretches of K as long as it may; where one that must be exact is not, over shorter ones."""
-    exact = {s: p for s, p in levels.items() if s < digits.EXACT}
-    rest = {s: p for s, p in levels.items() if s >= digits.EXACT}
-    waiting = [_Group(part, _first_length(a, b, part, part is exact)) for part in (exact, rest) if part]
+    k = a.planes.shape[-1]
+    waiting = [Group(0, min(levels, digits.EXACT) - 1, k)]
+    if levels > digits.EXACT:
+        waiting.append(Group(digits.EXACT, levels - 1, k))
+    waiting = [replace(group, length=_first_length(a, b, group)) for group in waiting]
     if len(waiting) == 2 and waiting[0].length * 2 >= waiting[1].length:
-        waiting = [_Group(levels, min(group.length for group in waiting))]
+        waiting = [Group(0, levels - 1, min(group.length for group in waiting))]
     values = np.zeros((a.planes.shape[1], a.planes.shape[2], b.planes.shape[2]))
     passes = segments = runs = 0
     while waiting:
         group = waiting.pop()
-        sums = _run(device, a.planes, b.planes, group)
+        sums = run(device, a, b, group)
         runs += 1
-        passes += sum(len(pairs) for pairs in group.levels.values())
+        passes += sum(len(pairs) for pairs in group.pairs(a, b))
         segments = max(segments, sums.shape[2])
         device.counters.split_bytes += sums.nbytes
-        again: dict[int, Pairs] = {}
-        greatest = 0.0
-        for (level, pairs), part in zip(group.levels.items(), sums):
-            top = float(np.abs(part).max()) if level < digits.EXACT and group.length > digits.LEAST else 0.0
-            if top >= digits.EMITTED:
-                again[level] = pairs
-                greatest = max(greatest, top)
-            else:
-                values += digits.weighted(part, level)
-        if again:
-            times = max(2, int(np.ceil(greatest / digits.EMITTED * digits.MARGIN)))
-            waiting.append(_Group(again, digits.shorter(group.length, times)))
+        tops = [float(np.abs(part).max()) for part in sums[: max(digits.EXACT - group.first, 0)]]
+        rounded = [n for n, top in enumerate(tops) if top >= digits.EMITTED and group.length > digits.LEAST]
+        again = range(rounded[0], rounded[-1] + 1) if rounded else range(0)
+        for n, part in enumerate(sums):
+            if n not in again:
+                values += digits.weighted(part, group.first + n)
+        if rounded:
+            times = max(2, int(np.ceil(max(tops) / digits.EMITTED * digits.MARGIN)))
+            length = digits.shorter(group.length, times)
+            waiting.append(Group(group.first + again[0], group.first + again[-1], length))
     return Product(digits.scaled(values, a.exponents, b.exponents), passes, segments, runs)
 
 
-def _first_length(a: Digits, b: Digits, levels: dict[int, Pairs], exact: bool) -> int:
-    """The longest stretch of K whose sums are exact in an accumulator and, if `exact`, probably leave it exactly."""
+def _first_length(a: Digits, b: Digits, group: Group) -> int:
+    """The longest stretch of K whose sums are exact in an accumulator and leave it exactly (likely) where they must."""
     length = a.planes.shape[-1]
-    most = max(len(pairs) for pairs in levels.values()) * digits.HALF_RADIX**2
-    if exact and most * length >= digits.EMITTED:
-        guess = max(digits.probable(a.planes, b.planes, pairs) for pairs in levels.values())
+    levels = group.pairs(a, b)
+    most = max(len(pairs) for pairs in levels) * digits.HALF_RADIX**2
+    if group.first < digits.EXACT and most * length >= digits.EMITTED:
+        guess = max(digits.probable(a.planes, b.planes, pairs) for pairs in levels)
         if guess >= digits.EMITTED:
             length = digits.shorter(length, max(2, int(np.ceil(guess / digits.EMITTED))))
     while most * length > digits.ACCUMULATED:
         left, right = digits.cut(a.planes, length), digits.cut(b.planes, length)
-        greatest = max(digits.bound(left, right, pairs) for pairs in levels.values())
+        greatest = max(digits.bound(left, right, pairs) for pairs in levels)
         if greatest <= digits.ACCUMULATED:
             break
         length = digits.shorter(length, max(2, int(np.ceil(greatest / digits.ACCUMULATED))))
     return length
 
 
-def _run(device: Device, left: Ints8, right: Ints8, group: _Group) -> NDArray[np.float16]:
+def run(device: Device, a: Digits, b: Digits, group: Group) -> NDArray[np.float16]:
     """Sums of every level, float16[levels, batch, stretches, M, N], as the clusters emit them."""
     from kohakutpu.lang.kernel import launch
     from kohakutpu.lower.tiling import choose
     from kohakutpu.split.kernel import digit_products
     from kohakutpu.split.quantised import mxfp7
 
-    pairs, places = _used(group.levels)
-    a, b = (digits.cut(side[used], group.length) for side, used in zip((left, right), places))
-    _, batch, m, k = a.shape
-    n = b.shape[2]
-    each = max(1, sum(len(p) for p in pairs) // len(pairs))
-    tile = choose(device.machine, m, n, k, batch * len(pairs), each)
-    knobs = {"levels": pairs, "levels_count": len(pairs), "gm": tile.gm, "gn": tile.gn, "nk": tile.nk}
-    operands = [mxfp7(a, device=device), mxfp7(b, device=device)]
+    planes = [digits.cut(side.planes[: group.last + 1], group.length) for side in (a, b)]
+    (left, batch, m, k), (right, _, n, _) = (side.shape for side in planes)
+    levels = group.last - group.first + 1
+    pairs = sum(len(one) for one in group.pairs(a, b))
+    tile = choose(device.machine, m, n, k, batch * levels, max(1, pairs // levels))
+    chunks = -(-k // (KBLOCK * tile.nk))
+    operands = [
+        mxfp7(digits.joined(side, KBLOCK * tile.nk * chunks), device=device) for side in (planes[0], planes[1][::-1])
+    ]
+    knobs = {
+        "first": group.first,
+        "levels": levels,
+        "left": left,
+        "right": right,
+        "chunks": chunks,
+        "gm": tile.gm,
+        "gn": tile.gn,
+        "nk": tile.nk,
+    }
     # Launched beside any recording: digits are made from numbers, which a recording does not have.
     (result,) = launch(digit_products.plan(*operands, **knobs), operands, device)
-    return result.numpy().reshape(len(pairs), left.shape[1], -1, m, n)
-
-
-def _used(levels: dict[int, Pairs]) -> tuple[tuple[Pairs, ...], tuple[list[int], list[int]]]:
-    """The pairs of each level by position among the planes that they use, and those planes of either side."""
-    lists = tuple(sorted({pair[side] for pairs in levels.values() for pair in pairs}) for side in (0, 1))
-    first, second = ({plane: at for at, plane in enumerate(planes)} for planes in lists)
-    return tuple(tuple((first[p], second[q]) for p, q in pairs) for pairs in levels.values()), (lists[0], lists[1])
+    return result.numpy().reshape(levels, a.planes.shape[1], -1, m, n)
 
 
 def matmul(a: ArrayLike, b: ArrayLike, *, device: Device | None = None) -> NDArray[np.float32]:
