@@ -6,8 +6,9 @@ fields packed, `op` on top. What a program as a whole may not do is `check`'s af
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from functools import lru_cache
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -160,12 +161,48 @@ def decode(machine: Machine, words: NDArray[np.uint64]) -> NDArray[np.int64]:
     return word_format(machine).decode_table(words)
 
 
+class _Place(NamedTuple):
+    """Where an operand goes: a column, the mask of its bits there (in place), its lowest bit, what it may be."""
+
+    column: int
+    mask: int
+    lo: int
+    values: Collection[int]
+    names: Mapping[str, int]
+
+
+@lru_cache(maxsize=4096)
+def _places(machine: Machine, label: str) -> tuple[tuple[int, ...], dict[str, _Place]]:
+    """A form's row with every operand at its default, and where its operands go; one in several fields is left out."""
+    isa, word = instruction_set(machine), word_format(machine)
+    places: dict[str, _Place] = {}
+    for item in isa.format(label).fields:
+        if len(item.slices) == 1:
+            (hi, lo), *_ = item.slices
+            column = next(c for c, f in enumerate(word.fields) if f.slices[0][1] <= lo <= f.slices[0][0])
+            at = lo - word.fields[column].slices[0][1]
+            values = item.names if item.names else range(item.low, item.high + 1)
+            names = {name: value for value, name in item.names.items()}
+            places[item.name] = _Place(column, ((1 << (hi - lo + 1)) - 1) << at, at, values, names)
+    return tuple(word.decode(isa.encode(label)).values()), places
+
+
 def row_of(machine: Machine, mnemonic: str, /, **operands: int | str) -> list[int]:
     """The nine numbers of an instruction given by form and operands: row_of(m, "LOAD", dst=1, vmem=3).
 
     A form other than an opcode's only one is named behind a point: "MXU.WRITE", "VPU.2". Raises EncodingRefusal.
     """
-    return list(word_format(machine).decode(instruction_set(machine).encode(mnemonic, **operands)).values())
+    base, places = _places(machine, mnemonic)
+    row = list(base)
+    for name, given in operands.items():
+        place = places.get(name)
+        value = place.names.get(given) if place is not None and isinstance(given, str) else given
+        if place is None or not isinstance(value, int) or value not in place.values:
+            # An operand of several fields, or one that is refused.
+            word = instruction_set(machine).encode(mnemonic, **operands)
+            return list(word_format(machine).decode(word).values())
+        row[place.column] = row[place.column] & ~place.mask | value << place.lo & place.mask
+    return row
 
 
 def text_of(machine: Machine, row: Sequence[int] | NDArray[np.int64]) -> str:
