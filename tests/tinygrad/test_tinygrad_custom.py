@@ -208,6 +208,8 @@ def test_gradients_that_do_not_fit_are_refused() -> None:
     x, y = given(8, 16), given(8, 16, seed=1)
     with pytest.raises(Refusal, match="a gradient is given once"):
         kt.custom(halved_sum, grad=slope, reference=linear)
+    with pytest.raises(Refusal, match="kernels that have a gradient"):
+        kt.custom(halved_sum)(x, y).sum().gradient(x)
     with pytest.raises(Refusal, match="one gradient per operand"):
         kt.custom(halved_sum, grad=lambda g, x, y: [g])(x, y).sum().gradient(x)
     with pytest.raises(Refusal, match="has its operand's shape"):

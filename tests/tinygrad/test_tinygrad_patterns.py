@@ -20,6 +20,7 @@ from kohakuaccel.frontends.tinygrad.joined.choice import Item, groups
 from kohakuaccel.frontends.tinygrad.joined.running import Group, decode_group
 from kohakuaccel.frontends.tinygrad.memory import Memory, View
 from kohakuaccel.frontends.tinygrad.program import Prepared
+from kohakutpu.tinygrad.engine import KTPUEngine
 from kohakutpu.tinygrad.numerics import from_environment
 
 D = "KTPU"
@@ -247,6 +248,30 @@ def test_several_devices_join_what_they_hold() -> None:
     x = np.random.default_rng(0).standard_normal((8, 32)).astype(np.float16)
     y = Tensor(x).shard((f"{D}:0", f"{D}:1"), axis=0).softmax()
     assert np.abs(y.numpy() - softmax(x.astype(np.float64))).max() < 1e-3
+
+
+def test_the_report_says_what_each_kernel_took_and_what_limits_it() -> None:
+    x, w = halves(24, 48), halves(64, 48)
+    device = x.uop.buffer.allocator.dev  # pyright: ignore[reportAttributeAccessIssue] - a device of ours
+    engine, device.engine = device.engine, KTPUEngine("ship_3x2", timed=True)
+    try:
+        kt.reset()
+        for _ in range(2):
+            ((x @ w.T).softmax() * 2).contiguous().realize()
+        report = kt.report()
+        lines = report.by_kernel().splitlines()
+    finally:
+        device.engine = engine
+    (ran,) = report.kernels.values()
+    assert ran.count == 2
+    assert ran.seconds == report.seconds > 1e-5
+    assert lines[0] == f"{ran.name}: 2 times, {report.seconds / 2 * 1e6:.1f} us each"
+    assert lines[1].split()[0] == "tile"
+    assert sum("% full" in line for line in lines) >= 2
+    kt.reset()
+    for n in range(3):
+        (x * float(n + 2)).contiguous().realize()
+    assert kt.report().by_kernel(2).endswith("and 1 more")
 
 
 @pytest.mark.slow

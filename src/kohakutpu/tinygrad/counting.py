@@ -7,6 +7,13 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from kohakutpu.tinygrad.ran import SHOWN, Ran, described, table
+
+if TYPE_CHECKING:
+    from kohakuaccel.sim.timeline import Timeline
+    from kohakutpu.auto import GraphPlan
 
 
 @dataclass
@@ -30,6 +37,8 @@ class Report:
     """How often kernels that could have been one ran one by one, and why."""
     saturations: int = 0
     """Results of kernels called by name that were beyond FP16 and became the largest half."""
+    kernels: dict[object, Ran] = field(default_factory=dict[object, Ran])
+    """Kernels of the scheduler by themselves; `by_kernel` shows them."""
     names: dict[str, str] = field(default_factory=dict)
     """A kernel of each reason."""
 
@@ -50,6 +59,21 @@ class Report:
         self.device_kernels += 1
         self.seconds += seconds or 0.0
         self.saturations += saturations
+
+    def device(self, name: str, plan: GraphPlan, timeline: Timeline | None) -> None:
+        """Count a kernel that the device ran."""
+        self.device_kernels += 1
+        found = self.kernels.get(plan)
+        if found is None:
+            found = self.kernels[plan] = Ran(name, described(plan, timeline))
+        found.count += 1
+        if timeline is not None:
+            found.seconds += timeline.seconds
+            self.seconds += timeline.seconds
+
+    def by_kernel(self, shown: int = SHOWN) -> str:
+        """Each kernel with its simulated time, its stages and what limits them; the longest first."""
+        return table(self.kernels.values(), shown)
 
     def __str__(self) -> str:
         total = self.device_kernels + self.host_kernels - self.mixed

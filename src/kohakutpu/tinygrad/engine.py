@@ -27,6 +27,7 @@ from kohakutpu.tinygrad import counting, split
 from kohakutpu.tinygrad.numerics import Numerics, current
 
 if TYPE_CHECKING:
+    from kohakuaccel.sim.timeline import Timeline
     from kohakutpu.auto import GraphPlan
     from kohakutpu.device import Device
     from kohakutpu.storage import Storage
@@ -229,7 +230,7 @@ class KTPUEngine(Engine):
             self._check_halves(given[name].storage, name in plans.relative)
         before = self.device.counters.saturations
         try:
-            made, seconds = self._clocked(prepared.kernel.name, lambda: plan.run(given, device=self.device))
+            made, timeline = self._clocked(prepared.kernel.name, lambda: plan.run(given, device=self.device))
         except KohakuError as why:
             raise _Unfit(f"refused while it ran: {getattr(why, 'rule', why)}") from why
         if self.device.counters.saturations != before:
@@ -240,12 +241,11 @@ class KTPUEngine(Engine):
             if dtype == np.float32 and tensor.stored == np.float16 and np.abs(tensor.storage.peek()).max() < LEAST:
                 raise _Unfit("a product's float32 results are too small for FP16")
             buffers[prepared.at[store.slot]].keep(FLAT + str(dtype), tensor, _fetcher(tensor, dtype), ahead=True)
-        counting.total.device_kernels += 1
-        counting.total.seconds += seconds or 0.0
-        return seconds
+        counting.total.device(prepared.kernel.name, plan, timeline)
+        return None if timeline is None else timeline.seconds
 
-    def _clocked(self, name: str, work: Callable[[], T]) -> tuple[T, float | None]:
-        """What some work on the device gives, once it is done, and its simulated seconds where they are taken."""
+    def _clocked(self, name: str, work: Callable[[], T]) -> tuple[T, Timeline | None]:
+        """What some work on the device gives, once it is done, and its simulated time where it is taken."""
         device = self.device
         device.sync()
         if not self.timed:
@@ -256,7 +256,7 @@ class KTPUEngine(Engine):
 
         made, timeline = timed(device, work, name)
         device.sync()
-        return made, timeline.seconds
+        return made, timeline
 
     def own(self, name: str, record: Mapping[str, Any]) -> Callable[[Sequence[View]], float | None]:
         """A kernel of the kernel language. It has no form for the host: operands that the device cannot take are
@@ -278,7 +278,8 @@ class KTPUEngine(Engine):
                         hint="scale the operand, or compute the function in tinygrad's words",
                     ) from None
             before = self.device.counters.saturations
-            made, seconds = self._clocked(name, lambda: call(given))
+            made, timeline = self._clocked(name, lambda: call(given))
+            seconds = None if timeline is None else timeline.seconds
             for n, tensor in enumerate(made):
                 dtype, flat = STORED[call.formats[n]], tensor.reshape((-1,))
                 buffers[n].keep(FLAT + str(dtype), flat, _fetcher(flat, dtype), ahead=True)

@@ -62,16 +62,21 @@ def launched(
     def body(*placeholders: UOp) -> UOp:
         return program
 
-    made = fresh[0].custom_kernel(
-        *fresh[1:], *inputs, fxn=body, grad_fxn=_gradient(name, gradient) if gradient else None
-    )
+    made = fresh[0].custom_kernel(*fresh[1:], *inputs, fxn=body, grad_fxn=_gradient(name, gradient))
     return made[:count]
 
 
-def _gradient(name: str, gradient: Gradient) -> Callable[..., tuple[UOp | None, ...]]:
+def _gradient(name: str, gradient: Gradient | None) -> Callable[..., tuple[UOp | None, ...]]:
     """As tinygrad asks for it: of a gradient and the launch, one gradient per buffer of the launch."""
 
     def found(of_output: UOp, call: UOp) -> tuple[UOp | None, ...]:
+        if gradient is None:
+            raise Refusal(
+                "backward goes through kernels that have a gradient",
+                where=f"kernel {name}",
+                got="none",
+                hint="give a gradient function, or the same function in tinygrad's words",
+            )
         inputs = [Tensor(u) for u in call.src[2:]]
         given = gradient(Tensor(of_output), *inputs)
         grads = [given] if isinstance(given, Tensor) else list(given)
