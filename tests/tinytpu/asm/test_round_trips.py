@@ -70,7 +70,7 @@ def test_a_text_other_than_word_is_legal(numbers: tuple[int, ...]) -> None:
         check_row(M, list(numbers), "row", None)
 
 
-@settings(deadline=None)
+@settings(deadline=None, max_examples=40)
 @given(bundles(legal_op))
 def test_bundles(bundle: Bundle) -> None:
     bundle.check(M)
@@ -82,14 +82,14 @@ def test_every_opcode() -> None:
     rng = random.Random(17)
     written: dict[int, int] = dict.fromkeys(range(47), 0)
     for op in written:
-        for _ in range(60):
+        for _ in range(30):
             filled = rng.sample(range(1, 9), rng.randrange(5))
             numbers = [op, *[rng.randrange(min(1 << w, 8)) if c in filled else 0 for c, w in enumerate(WIDTHS)][1:]]
             text = words.text_of(M, numbers)
             assert words.read(M, text) == numbers
             assert words.read(BIG, words.text_of(BIG, numbers)) == numbers
             written[op] += not text.startswith(".word")
-    assert sum(written.values()) > 200, written
+    assert sum(written.values()) > 100, written
 
 
 def test_fields_are_the_datasheets() -> None:
