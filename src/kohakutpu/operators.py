@@ -119,7 +119,7 @@ def stored_as(x: Tensor, dtype: Shown) -> Tensor:
             hint="convert tensors outside of it",
         )
     if x.size == 0:
-        return _known(x, 0.0, x.shape, dtype)
+        return Tensor(Storage(x.device, 0, host=np.zeros(x.shape, dtype)), x.shape, dtype)
     made = _call("widen" if dtype == np.float32 else "narrow", x if x.ndim else x.reshape(1))
     return _shaped(made, x.shape, dtype)
 

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from kohakutpu import api as ktpu
+from kohakutpu import kernels
 
 RNG = np.random.default_rng(8)
 
@@ -102,3 +103,31 @@ def test_a_product_of_fp32_is_counted_where_it_saturates() -> None:
     assert np.allclose(y.numpy(), 65504 * 32 * 1e-3, rtol=0.05)
     again = (x * 1e-6) @ w  # made on the device: a stage narrows it there
     assert np.allclose(again.numpy(), 0.032, rtol=0.05)
+
+
+@pytest.mark.parametrize("born", [False, True])
+def test_what_stands_beside_an_accumulator_is_narrowed_wherever_it_is(born: bool) -> None:
+    x, w, bias, residual = wide(9, 33), wide(20, 33), wide(20), wide(9, 20)
+    want = kernels.linear(*(t.astype("float16") for t in (x, w, bias)), residual=residual.astype("float16"))
+    given = [t + 0.0 if born else t for t in (x, w, bias, residual)]
+    before = ktpu.stats()["relayouts"]
+    got = kernels.linear(*given[:3], residual=given[3])
+    assert np.abs(got.numpy() - want.numpy()).max() <= 0.02 * np.abs(want.numpy()).max()
+    assert ktpu.stats()["relayouts"] - before == born  # a vector spread over tiles is made by the host
+    assert got.stored == np.float16
+
+
+def test_empty_and_scalar_tensors_are_cast_too() -> None:
+    none = ktpu.zeros((0, 3)).stored_as("float32")
+    assert (none.stored, none.shape) == (np.float32, (0, 3))
+    one = ktpu.tensor(1e9, dtype="float32").stored_as("float16")
+    assert (one.item(), one.shape) == (65504.0, ())
+
+
+def test_a_recorded_function_takes_tensors_as_they_are_stored() -> None:
+    @ktpu.jit
+    def cast(a: ktpu.Tensor) -> ktpu.Tensor:
+        return a.stored_as("float32")
+
+    with pytest.raises(ValueError, match="a recorded function stores its values"):
+        cast(ktpu.ones((2, 3)))

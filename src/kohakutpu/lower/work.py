@@ -157,9 +157,9 @@ class Work:
         the host packs it."""
         port = tensor.port
         if tensor.element != layout.element:
-            if self.device_only(tensor):
+            if self.device_only(tensor) and (port.direction != "in" or self._reaches(tensor, layout, transpose)):
                 return self.read(self._narrowed(tensor, source), layout, source, transpose)
-            note = f"{port} is FP32 on the host: packed as FP16, beyond 65504 saturated"
+            note = f"{port} is FP32: packed as FP16 on the host, beyond 65504 saturated"
             if note not in self.notes:
                 self.notes.append(note)
         key = tensor.form(layout, transpose)
@@ -200,13 +200,22 @@ class Work:
             tensor.copies[key] = self._relayout(tensor, tensor.home, home, layout, transpose, source)
         return tensor.copies[key]
 
+    def _rows_of(self, tensor: Tensor) -> RowMajor:
+        """The rows in which a tensor of FP32 lies on the device, or would."""
+        known = self._hints.get(id(tensor.port))
+        held = self.buffers[tensor.home].layout if tensor.home >= 0 else known[0] if known else None
+        return held if isinstance(held, RowMajor) else RowMajor.of_shape(tensor.shape, FP32)
+
+    def _reaches(self, tensor: Tensor, layout: Layout, transpose: bool) -> bool:
+        """Whether cores bring a tensor of FP32, once it is narrowed, into an order."""
+        held = self._rows_of(tensor).stored_as(FP16)
+        there = canonical(held) == canonical(layout) and not transpose
+        return there or self._steps(tensor, held, layout, transpose) is not None
+
     def _narrowed(self, tensor: Tensor, source: SourceLine) -> Tensor:
         """A tensor of FP32 as FP16, in the same rows: a stage of its own, once."""
         if not tensor.narrow:
-            known = self._hints.get(id(tensor.port))
-            held = self.buffers[tensor.home].layout if tensor.home >= 0 else known[0] if known else None
-            if not isinstance(held, RowMajor):
-                held = RowMajor.of_shape(tensor.shape, FP32)
+            held = self._rows_of(tensor)
             buffer = self.read(tensor, held, source)
             made = Tensor(Temp(*(max(n, 1) for n in tensor.shape)), tensor.shape, (), matrices=tensor.matrices)
             made.port.name = f"{tensor.port.name}.fp16"
