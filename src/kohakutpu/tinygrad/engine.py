@@ -23,7 +23,7 @@ from kohakuaccel.graph import Expr, Graph, Op, Read, kind_of
 from kohakuaccel.graph.structure import as_contraction
 from kohakuaccel.machine import Machine
 from kohakutpu import machines
-from kohakutpu.tinygrad import counting, split
+from kohakutpu.tinygrad import counting, selection, split
 from kohakutpu.tinygrad.numerics import Numerics, current
 
 if TYPE_CHECKING:
@@ -75,13 +75,18 @@ class Plans:
         self.updates = prepared.kernel.updates
         self.relative = _relative(graph)
         self.why = _unfit(prepared)
+        self.selects = selection.reason(prepared.kernel)
+        self.elements = selection.elements(prepared.kernel)
         self.split = split.SplitKernel(prepared) if split.fits(graph) else None
         self.plans: dict[Machine, GraphPlan | str] = {}
 
-    def reason(self, allowed: Numerics) -> str:
-        """Why the kernel stays on the host under these numerics; empty where it does not."""
+    def reason(self, allowed: Numerics, *, inner: bool = False) -> str:
+        """Why the kernel stays on the host under these numerics; empty where it does not. inner: nobody else sees what
+        it makes."""
         if self.why:
             return self.why
+        if self.selects and not inner:
+            return self.selects
         if self.products and allowed.matmul == "split":
             return 'a matmul in MXFP7 is not accurate enough for matmul="split"'
         if self.float32 and (allowed.float32 == "host" or allowed.matmul == "split"):
@@ -136,7 +141,7 @@ def _unfit(prepared: Prepared) -> str:
 def joins(kernel: Kernel) -> bool:
     """Whether a kernel may become a part of a larger one: by its form a unit computes it, in whatever numbers."""
     prepared = Prepared(kernel, sorted({*kernel.reads, *(s.slot for s in kernel.stores)}))
-    return not Plans(prepared).reason(Numerics())
+    return not Plans(prepared).reason(Numerics(), inner=True)
 
 
 class KTPUEngine(Engine):
@@ -228,6 +233,10 @@ class KTPUEngine(Engine):
         given = {v.name: self._operand(buffers[at], STORED[v.dtype.name]).reshape(v.shape) for v, at in prepared.inputs}
         for name in plan.narrowed:
             self._check_halves(given[name].storage, name in plans.relative)
+        for name in plans.elements:
+            if not given[name].storage.device_born and selection.rounded(given[name].storage.peek()):
+                raise _Unfit("a maximum is one of its elements, and E8M15 would round these")
+        _make_room(prepared, buffers)
         before = self.device.counters.saturations
         try:
             made, timeline = self._clocked(prepared.kernel.name, lambda: plan.run(given, device=self.device))
@@ -336,6 +345,15 @@ class KTPUEngine(Engine):
             raise _Unfit("a product's float32 operands are too small for FP16")
         if not relative:
             self._checked.add(storage)
+
+
+def _make_room(prepared: Prepared, buffers: Sequence[View]) -> None:
+    """Old values of what the kernel makes are forgotten, so that results find the places free that they had before."""
+    read = [buffers[at] for _, at in prepared.inputs]
+    for store in prepared.kernel.stores:
+        made_in = buffers[prepared.at[store.slot]]
+        if not any(made_in.overlaps(one) for one in read):
+            made_in.drop()
 
 
 class _Unfit(Exception):
