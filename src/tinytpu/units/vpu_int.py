@@ -66,31 +66,42 @@ def _leading(x: int) -> int:
 
 
 @leaf
-def _better(op: int, x: int, y: int) -> int:
-    """One step of a reduction."""
+def _line(op: int, v: NDArray[np.int32], a: int, first: int, length: int, step: int) -> int:
+    """The words first, first + step, .. of a tile, reduced."""
+    x = np.int64(v[a, first])
+    end = first + length * step
     if op == VPU.SUM_REDUCE:
-        return x + y
-    if op == VPU.MUL_REDUCE:
-        return int(np.int32(x * y))
-    if op == VPU.MAX_REDUCE:
-        return max(x, y)
-    return min(x, y)
+        for i in range(first + step, end, step):
+            x += v[a, i]
+    elif op == VPU.MAX_REDUCE:
+        for i in range(first + step, end, step):
+            x = max(x, np.int64(v[a, i]))
+    elif op == VPU.MIN_REDUCE:
+        for i in range(first + step, end, step):
+            x = min(x, np.int64(v[a, i]))
+    else:  # MUL_REDUCE; the low word of a product depends on the low words alone
+        for i in range(first + step, end, step):
+            x *= v[a, i]
+    return x
 
 
 @leaf
 def _reduce(op: int, v: NDArray[np.int32], a: int, d: int, rows: int, cols: int, way: int) -> None:
     """way 0: each row, 1: each column, 2: the tile; the result stands wherever it was made from. Order is free."""
-    n = rows * cols
-    lines = rows if way == 0 else cols if way == 1 else 1
-    length = cols if way == 0 else rows if way == 1 else n
-    step = cols if way == 1 else 1
-    for line in range(lines):
-        first = line * cols if way == 0 else line
-        x = np.int64(v[a, first])
-        for k in range(1, length):
-            x = _better(op, x, np.int64(v[a, first + k * step]))
-        for k in range(length):
-            v[d, first + k * step] = np.int32(x)
+    if way == 0:
+        for first in range(0, rows * cols, cols):
+            x = np.int32(_line(op, v, a, first, cols, 1))
+            for i in range(first, first + cols):
+                v[d, i] = x
+    elif way == 1:
+        for c in range(cols):
+            x = np.int32(_line(op, v, a, c, rows, cols))
+            for i in range(c, rows * cols, cols):
+                v[d, i] = x
+    else:
+        x = np.int32(_line(op, v, a, 0, rows * cols, 1))
+        for i in range(rows * cols):
+            v[d, i] = x
 
 
 @leaf
