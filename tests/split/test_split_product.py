@@ -179,6 +179,26 @@ def test_products_beyond_a_share_of_the_memory_are_computed_in_parts(
     assert found.values.tobytes() == wanted.values.tobytes()
 
 
+@pytest.mark.parametrize(("batch", "m", "n", "k"), [(1, 900, 900, 4096), (300, 40, 8, 512), (2, 3000, 4, 900)])
+def test_parts_cover_a_product_and_fit_the_memory_in_the_shortest_stretches(
+    batch: int, m: int, n: int, k: int, device: Device
+) -> None:
+    """A run in stretches of 8: blocks of 32 for 8 digits each, and sums of all levels for every stretch."""
+    a, b = (
+        digits.Digits(np.broadcast_to(np.int8(1), (6, batch, r, k)), np.zeros((batch, r), np.int32)) for r in (m, n)
+    )
+    seen = np.zeros((batch, m, n), np.int8)
+    parts = multiply.parts_of(device, a, b, 7)
+    assert len(parts) > 1
+    for part in parts:
+        e, i, j = seen[part].shape
+        seen[part] += 1
+        planes = 6 * 4 * e * (-(-i // 4) * 4 + -(-j // 4) * 4) * k
+        sums = 7 * 2 * e * (-(-i // 4) * 4) * (-(-j // 4) * 4) * (k // 8)
+        assert planes + sums < device.machine.memories[0].size
+    assert (seen == 1).all()
+
+
 @pytest.mark.parametrize(
     ("first", "second"),
     [

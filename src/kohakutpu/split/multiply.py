@@ -21,8 +21,10 @@ from kohakutpu.split.digits import Digits, Pairs
 if TYPE_CHECKING:
     from kohakutpu.device import Device
 
-SHARE = 8
-"""The part of a device's memory that one run may take: a product beyond it is computed in parts."""
+SHARE = 16
+"""The part of a device's memory that one run takes in stretches of USUAL: a product beyond it is computed in parts. The
+shortest stretches take eight times as many sums and four times as many digits, which still fit."""
+USUAL = 64
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -50,7 +52,7 @@ def product(left: NDArray[Any], right: NDArray[Any], device: Device, where: str 
     if not levels or not values.size:
         return Product(values, 0, 0, 0)
     passes = segments = runs = 0
-    for part in _parts(device, a, b, levels):
+    for part in parts_of(device, a, b, levels):
         es, ms, ns = part
         found = _attempts(device, _part(a, es, ms), _part(b, es, ns), levels)
         values[es, ms, ns] = found.values
@@ -63,7 +65,7 @@ def _part(side: Digits, batch: slice, rows: slice) -> Digits:
     return Digits(side.planes[:, batch, rows], side.exponents[batch, rows])
 
 
-def _parts(device: Device, a: Digits, b: Digits, levels: int) -> list[tuple[slice, slice, slice]]:
+def parts_of(device: Device, a: Digits, b: Digits, levels: int) -> list[tuple[slice, slice, slice]]:
     """Boxes of (batch, M, N) whose operands and sums take a share of the memory at most."""
     limit = device.machine.memories[0].size // SHARE
     _, batch, m, k = a.planes.shape
@@ -71,7 +73,7 @@ def _parts(device: Device, a: Digits, b: Digits, levels: int) -> list[tuple[slic
 
     def size(e: int, i: int, j: int) -> int:
         i, j = -(-i // 4) * 4, -(-j // 4) * 4
-        return e * (digits.DIGITS * (i + j) * (k + 32) + 2 * levels * i * j)
+        return e * (digits.DIGITS * (i + j) * (k + 32) + 2 * levels * i * j * -(-k // USUAL))
 
     sizes = [batch, m, n]
     while size(*sizes) > limit and max(sizes) > 1:
