@@ -88,7 +88,7 @@ class Plans:
         if self.selects and not inner:
             return self.selects
         if self.products and allowed.matmul == "split":
-            return 'a matmul in MXFP7 is not accurate enough for matmul="split"'
+            return 'matmul="split" computes products kernel by kernel'
         if self.float32 and (allowed.float32 == "host" or allowed.matmul == "split"):
             return "float32 is asked for, the device computes in E8M15"
         if self.float32 and self.updates and allowed.float32 != "update":
