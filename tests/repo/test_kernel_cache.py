@@ -33,6 +33,7 @@ def test_a_changed_constant_in_an_imported_module_changes_the_key(
 
     def key() -> str:
         jit._closures.clear()
+        jit._texts.clear()
         return jit.source_hash("cachedpkg.kernels")
 
     first = key()

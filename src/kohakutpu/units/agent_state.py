@@ -115,6 +115,15 @@ class Control(NamedTuple):
     special: NDArray[np.int64]  # that of a TDESC
 
 
+def blank_control() -> Control:
+    """Control state of nothing: what compiled code takes its types from."""
+    ranks = {"limits": 1, "stop": 1, "note": 1, "log": 1, "rx": 3, "words": 3, "rows": 3, "meta": 3, "burst": 3}
+    wide = ("words", "burst")
+    return Control(
+        *(np.zeros((1,) * ranks.get(name, 2), np.uint64 if name in wide else np.int64) for name in Control._fields)
+    )
+
+
 def buffers_of(machine: Machine, kind: str) -> tuple[int, ...]:
     """Buffer ids that a kind of unit takes CU_DATA into (datasheet 4.2, 10)."""
     if kind == "VC":
