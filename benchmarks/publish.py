@@ -17,7 +17,7 @@ from typing import Any
 
 HERE = Path(__file__).resolve().parent
 PAGE = HERE.parent / "docs" / "measured.md"
-NAMES = ("gemm", "vector", "dispatch", "kernels", "clock", "revision2", "automatic", "models")
+NAMES = ("gemm", "vector", "dispatch", "kernels", "clock", "revision2", "automatic", "models", "tinygrad_kernels")
 QUIET = 0.1  # most processors that other programs may have kept busy
 
 

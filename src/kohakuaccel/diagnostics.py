@@ -22,15 +22,18 @@ def did_you_mean(name: str, known: Iterable[object]) -> str:
 
 @dataclass(frozen=True, slots=True)
 class SourceLine:
-    """A line of the user's own program: file, 1-based line number, and its text when it could be read."""
+    """A line of the user's own program: file, 1-based line number, its text when it could be read, and the 1-based
+    column where one is known (0: none)."""
 
     file: str
     line: int
     text: str = ""
+    column: int = 0
 
     def __str__(self) -> str:
+        column = f":{self.column}" if self.column else ""
         text = f": {self.text}" if self.text else ""
-        return f"{self.file}:{self.line}{text}"
+        return f"{self.file}:{self.line}{column}{text}"
 
 
 class KohakuError(Exception):

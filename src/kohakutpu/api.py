@@ -81,13 +81,13 @@ R = TypeVar("R")
 def tensor(
     data: Any, dtype: DTypeLike | None = None, *, overflow: Overflow = "refuse", device: Device | None = None
 ) -> Tensor:
-    """A snapshot of `data` as FP16 values: numpy arrays of any strides, lists, scalars, or a Tensor (as it
-    is).
+    """A snapshot of `data`: numpy arrays of any strides, lists, scalars, or a Tensor (as it is, unless dtype
+    says otherwise). Values are stored as FP16, under dtype="float32" as FP32.
 
     Each value is rounded once, to nearest with ties to even, integers included; NaN and Inf enter. A finite
-    value that rounds beyond 65504 is refused unless overflow is "saturate" (+-65504) or "inf". dtype (float16
-    or float32) is what `.numpy()` returns; by default float32 for float32 data and float16 for everything
-    else.
+    value that rounds beyond 65504 is refused unless overflow is "saturate" (+-65504) or "inf". `.numpy()`
+    returns dtype (float16 or float32); by default float32 for float32 data and float16 for everything else,
+    stored as FP16 either way.
     """
     return as_tensor(data, dtype=dtype, overflow=overflow, device=device)
 
@@ -107,10 +107,14 @@ def full(
         raise Refusal("a shape is made of integers of at least 0", where="full", got=sizes)
     if not conversion.is_scalar(value):
         raise Refusal("a tensor is filled with one number", where="full", got=repr(value))
-    half, _ = conversion.to_half(value, overflow=overflow, where="full")
-    host = np.broadcast_to(half, sizes)
+    shown = conversion.asked_dtype(dtype)
+    if shown == conversion.SINGLE:
+        number = conversion.to_single(value, overflow=overflow, where="full")
+    else:
+        number, _ = conversion.to_half(value, overflow=overflow, where="full")
+    host = np.broadcast_to(number, sizes)
     held = storage.Storage(device if device is not None else current_device(), host.size, host=host)
-    return Tensor(held, sizes, conversion.asked_dtype(dtype))
+    return Tensor(held, sizes, shown)
 
 
 def zeros(shape: Sizes, dtype: DTypeLike = np.float16, *, device: Device | None = None) -> Tensor:

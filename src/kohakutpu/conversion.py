@@ -1,8 +1,8 @@
-"""How a caller's numbers become FP16 values, the only storage format of this machine's memory (datasheet
-2.1).
+"""How a caller's numbers become FP16 values, the usual storage format of this machine's memory (datasheet 2.1), or
+FP32 ones, which its vector cores read and write as well (2.8).
 
-Decides: which inputs are accepted, how they round, what happens beyond FP16's range, which dtype a tensor
-shows. It must not know tensors, layouts or devices.
+Decides: which inputs are accepted, how they round, what happens beyond a format's range, which dtype a tensor shows.
+It must not know tensors, layouts or devices.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ from kohakuaccel.diagnostics import Refusal
 
 Overflow = Literal["refuse", "saturate", "inf"]
 Half = NDArray[np.float16]
+Real = NDArray[np.floating[Any]]  # float16 or float32
 Shown = np.dtype[Any]  # float16 or float32
 
 HALF: Shown = np.dtype(np.float16)
 SINGLE: Shown = np.dtype(np.float32)
 LARGE = 1 << 16  # elements from which compiled conversions are worth loading
-HALF_MAX = 65504.0
 # Every integer of at least this magnitude rounds to Inf; clipping here first makes int64 -> float64 exact.
 _BEYOND = 1 << 17
 _E8M15_MAX = math.ldexp(2.0 - 2.0**-15, 127)
@@ -41,7 +41,7 @@ def asked_dtype(dtype: DTypeLike) -> Shown:
     chosen = np.dtype(dtype)
     if chosen not in (HALF, SINGLE):
         raise Refusal(
-            "a tensor holds FP16 values and shows them as float16 or float32",
+            "a tensor holds and shows float16 or float32",
             where="dtype",
             got=chosen,
             hint="take float32 and convert the array that .numpy() returns",
@@ -90,12 +90,7 @@ def _round(array: NDArray[Any], where: str) -> Half:
             return wide.astype(np.float64).astype(HALF, order="C")
         if np.can_cast(array.dtype, np.float32, "safe"):  # bfloat16 and the 8-bit floats of ml_dtypes
             return array.astype(np.float32).astype(HALF, order="C")
-    raise Refusal(
-        "a tensor is made from real numbers: floats up to float64, bfloat16, integers, bools",
-        where=where,
-        got=f"dtype {array.dtype}",
-        hint="convert it with numpy first",
-    )
+    raise _not_real(array, where)
 
 
 def _round_large(array: NDArray[np.float32]) -> Half:
@@ -108,9 +103,9 @@ def _round_large(array: NDArray[np.float32]) -> Half:
     return half
 
 
-def from_half(half: Half, dtype: Shown) -> NDArray[Any]:
-    """A fresh C-contiguous array of `dtype` (float16 or float32) with the values of `half`."""
-    if dtype != np.float32 or half.size < LARGE:
+def from_stored(half: Real, dtype: Shown) -> NDArray[Any]:
+    """A fresh C-contiguous array of `dtype` (float16 or float32) with the values of a stored array."""
+    if dtype != np.float32 or half.size < LARGE or half.dtype != np.float16:
         return np.array(half, dtype=dtype, order="C")
     from kohakuaccel.numerics.kernels import e8m15_from_fp16
 
@@ -132,8 +127,7 @@ def to_half(value: Any, *, overflow: Overflow = "refuse", where: str = "tensor")
     to even; integers that FP16 cannot hold round by the same rule. NaN and Inf enter as they are. A finite
     value that rounds beyond 65504 is refused; overflow="saturate" makes it +-65504, overflow="inf" +-Inf.
     """
-    if overflow not in ("refuse", "saturate", "inf"):
-        raise Refusal("an overflow rule is one of refuse, saturate, inf", where=where, got=repr(overflow))
+    _check_rule(overflow, where)
     array = _as_array(value, where)
     half = _round(array, where)
     bits = half.view(np.uint16)
@@ -144,22 +138,59 @@ def to_half(value: Any, *, overflow: Overflow = "refuse", where: str = "tensor")
     return half, shown_dtype(array.dtype)
 
 
-def _settle_overflow(array: NDArray[Any], half: Half, infinite: NDArray[np.bool_], rule: Overflow, where: str) -> None:
+def to_single(value: Any, *, overflow: Overflow = "refuse", where: str = "tensor") -> NDArray[np.float32]:
+    """A fresh, C-contiguous, read-only float32 array of `value`'s shape: what `to_half` accepts, each value rounded
+    once.
+
+    A finite float64 beyond float32's range follows the same rule for overflow.
+    """
+    _check_rule(overflow, where)
+    array = _as_array(value, where)
+    kind = array.dtype.kind
+    if not (
+        (kind == "f" and array.dtype.itemsize <= 8) or kind in "biu" or np.can_cast(array.dtype, np.float32, "safe")
+    ):
+        raise _not_real(array, where)
+    with np.errstate(over="ignore", under="ignore", invalid="ignore"):
+        single = array.astype(SINGLE, order="C")
+    infinite = np.isinf(single)
+    if infinite.any():
+        _settle_overflow(array, single, infinite, overflow, where)
+    single.setflags(write=False)
+    return single
+
+
+def _check_rule(overflow: Overflow, where: str) -> None:
+    if overflow not in ("refuse", "saturate", "inf"):
+        raise Refusal("an overflow rule is one of refuse, saturate, inf", where=where, got=repr(overflow))
+
+
+def _not_real(array: NDArray[Any], where: str) -> Refusal:
+    return Refusal(
+        "a tensor is made from real numbers: floats up to float64, bfloat16, integers, bools",
+        where=where,
+        got=f"dtype {array.dtype}",
+        hint="convert it with numpy first",
+    )
+
+
+def _settle_overflow(array: NDArray[Any], made: Real, infinite: NDArray[np.bool_], rule: Overflow, where: str) -> None:
     with np.errstate(invalid="ignore"):  # ml_dtypes flags NaN here
         finite = infinite if array.dtype.kind in "iub" else infinite & ~np.isinf(array)
     if rule == "inf" or not finite.any():
         return
+    top = np.finfo(made.dtype).max
     if rule == "saturate":
-        half[finite] = np.copysign(np.float16(HALF_MAX), half[finite])
+        made[finite] = np.copysign(top, made[finite])
         return
     index = tuple(int(i) for i in np.unravel_index(int(np.argmax(finite)), finite.shape))
     place = f"{where}[{', '.join(map(str, index))}]" if index else where
     count = int(np.count_nonzero(finite))
     raise Refusal(
-        f"a value stored in FP16 stays finite ({count} of {finite.size} do not)",
+        f"a value stored in FP{8 * made.dtype.itemsize} stays finite ({count} of {finite.size} do not)",
         where=place,
         got=array[index],
-        limit=f"+-{HALF_MAX:g}",
+        limit=f"+-{top:g}",
         hint='scale the data, or ask for overflow="saturate" or overflow="inf"',
     )
 

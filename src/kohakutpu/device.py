@@ -79,10 +79,21 @@ class Device:
         """The allocator of one mesh's DRAM."""
         return self._arenas[mesh]
 
-    def alloc(self, nbytes: int, align: int = 256, mesh: int = 0, label: str = "", layout: object = None) -> Buffer:
-        """A buffer of `nbytes` bytes whose content counts as never written. Raises OutOfMemory with the map."""
+    def alloc(
+        self,
+        nbytes: int,
+        align: int = 256,
+        mesh: int = 0,
+        label: str = "",
+        layout: object = None,
+        at: int | None = None,
+    ) -> Buffer:
+        """A buffer of `nbytes` bytes whose content counts as never written. Raises OutOfMemory with the map.
+
+        at: where it lies if that is free.
+        """
         with self.lock:
-            buffer = Buffer(self._arenas[mesh], nbytes, align, mesh, label, layout)
+            buffer = Buffer(self._arenas[mesh], nbytes, align, mesh, label, layout, at)
             forget = getattr(self._model, "forget", None)
             if forget is not None:
                 forget(mesh, buffer.address, max(nbytes, 1) + 31 & -32)
@@ -366,13 +377,21 @@ class Device:
     def sync(self) -> None:
         """Everything submitted is done (runs are synchronous); reads the units' numeric counters."""
         with self.lock:
-            values = [self.control_value(unit, flit.NUM_INDEX) for unit in self.machine.units]
-            now = np.array([(v >> 32, v & 0xFFFF_FFFF) for v in values], np.int64)
+            now = self._numeric_counters()
             saturated, nonfinite = ((now - self._numbers) & 0xFFFF_FFFF).sum(axis=0).tolist()
             uploads = getattr(self._model, "upload_nonfinite", 0)
             self.counters.saturations += saturated
             self.counters.nonfinite += nonfinite + uploads - self._uploads
             self._numbers, self._uploads = now, uploads
+
+    def _numeric_counters(self) -> NDArray[np.int64]:
+        """int64[units, 2]. A model tells them at once, as a run that is watched for saturation asks after every
+        launch; whatever else answers is asked by flits."""
+        told = getattr(self.transport, "numeric_counters", None)
+        if told is not None:
+            return told()
+        values = [self.control_value(unit, flit.NUM_INDEX) for unit in self.machine.units]
+        return np.array([(v >> 32, v & 0xFFFF_FFFF) for v in values], np.int64)
 
     def stats(self) -> dict[str, object]:
         """Counters since the last reset, and the memory of each mesh."""

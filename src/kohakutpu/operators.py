@@ -20,9 +20,9 @@ from kohakutpu import recording
 from kohakutpu.broadcasting import Shape
 from kohakutpu.callers import at_users_line
 from kohakutpu.conversion import Shown, constant, is_scalar, reciprocal_constant, result_dtype
-from kohakutpu.layouts import WORD_ELEMENTS
+from kohakutpu.layouts import FP32, WORD_ELEMENTS
 from kohakutpu.storage import Storage
-from kohakutpu.tensor import NONFINITE_FAULT, Axis, Tensor, as_tensor, explain_nonfinite
+from kohakutpu.tensor import NONFINITE_FAULT, Axis, Tensor, as_tensor
 
 # operator -> kernel for (tensor, constant) and (constant, tensor). Subtracting c adds -c and dividing by c
 # multiplies by 1/c; both are the same E8M15 result as the two-operand kernel's definition.
@@ -80,7 +80,7 @@ def _shaped(value: Tensor, shape: Shape, dtype: Shown) -> Tensor:
 def _known(operand: Tensor, values: Any, shape: Shape, dtype: Shown) -> Tensor:
     """A result that needs no arithmetic (no element, or the value of an empty sum) on the operand's
     device."""
-    host = np.broadcast_to(np.asarray(values, np.float16), shape)
+    host = np.broadcast_to(np.asarray(values, operand.storage.element.dtype), shape)
     return Tensor(Storage(operand.device, host.size, host=host), shape, dtype)
 
 
@@ -108,6 +108,20 @@ def unary(name: str, x: Tensor) -> Tensor:
     if recorder is not None:
         return recorder.operator(name, x)
     return _shaped(_call(name, x if x.ndim else x.reshape(1)), x.shape, x.dtype)
+
+
+def stored_as(x: Tensor, dtype: Shown) -> Tensor:
+    """The value in another storage type, by a kernel on the vector cores."""
+    if recording.current() is not None:
+        raise Refusal(
+            "a recorded function stores its values as its graph says",
+            where="stored_as",
+            hint="convert tensors outside of it",
+        )
+    if x.size == 0:
+        return _known(x, 0.0, x.shape, dtype)
+    made = _call("widen" if dtype == np.float32 else "narrow", x if x.ndim else x.reshape(1))
+    return _shaped(made, x.shape, dtype)
 
 
 @at_users_line
@@ -223,6 +237,26 @@ def _contract(x: Tensor, y: Tensor, batch: Shape) -> Tensor:
     return _call("batched_matmul", x3, y3)
 
 
+def explain_nonfinite(fault: Fault, *operands: Tensor) -> Fault:
+    """The quantiser's fault again, naming the first NaN or Inf of the operands: index and value."""
+    element = ""
+    for operand in operands:
+        found = operand.storage.first_nonfinite()
+        if found is not None:
+            index = ", ".join(str(int(i)) for i in np.unravel_index(found[0], operand.shape))
+            element = f": element [{index}] of a {operand.shape} operand is {found[1]}"
+            break
+    return Fault(
+        f"the matmul format has no NaN or Inf (datasheet 2.2){element}",
+        unit=fault.unit,
+        index=fault.index,
+        disassembly=fault.disassembly,
+        code=fault.code,
+        hint='clean the data, or run under ktpu.nonfinite("count") to let the quantiser read it as a number',
+        source=fault.source,
+    )
+
+
 def _row_form(x: Tensor, where: str) -> Tensor:
     if not x.ndim:
         raise Refusal("a row operator works along the last axis", where=where, got="a tensor without axes")
@@ -299,7 +333,8 @@ def reduce(name: str, x: Tensor, axis: Axis, keepdims: bool) -> Tensor:
     """sum, max, min or mean over axes as numpy counts them; None is all of them.
 
     Neighbouring axes that are not last are reduced as columns, others are moved last first; a large tensor is reduced
-    as a whole by all cores. Over no element a sum is 0 and a mean NaN; max and min are refused.
+    as a whole by all cores (FP32 by one: its partial results are not turned into a row). Over no element a sum is 0 and
+    a mean NaN; max and min are refused.
     """
     axes = shapes.normalise_axes(axis, x.ndim, name)
     kept = tuple(i for i in range(x.ndim) if i not in axes)
@@ -331,7 +366,7 @@ def reduce(name: str, x: Tensor, axis: Axis, keepdims: bool) -> Tensor:
 def _rows_for_all_cores(x: Tensor) -> Shape | None:
     """Rows and columns under which all cores share the reduction of a whole tensor: its own last axis, or a cut at
     memory words; None where it is too small to be shared."""
-    if x.size < SHARED:
+    if x.size < SHARED or x.storage.element == FP32:
         return None
     widths = [x.shape[-1], *(n for n in (1024, 512, 256, 128) if x.size % n == 0 and x.shape[-1] % WORD_ELEMENTS == 0)]
     found = next((n for n in widths if 128 <= n <= 8192 and x.size // n >= ROWS_TO_SHARE), None)

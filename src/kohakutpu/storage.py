@@ -21,12 +21,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kohakuaccel.diagnostics import OutOfMemory, Refusal
-from kohakutpu.layouts import Layout, OperandPack, canonical
+from kohakuaccel.schedule import narrowed
+from kohakutpu.layouts import FP16, Element, Layout, OperandPack, canonical, element_of
 
 if TYPE_CHECKING:
     from kohakutpu.device import Buffer, Device
 
-Half = NDArray[np.float16]
+Real = NDArray[np.floating[Any]]  # float16 or float32
 PAGE = 4096  # buffers begin at pages, so that a program linked anew passes the checks it has passed before
 EXPANSIONS_KEPT = 4  # stretched or transposed forms that a value keeps for the next use
 
@@ -35,11 +36,12 @@ _pinned: set[Storage] = set()
 
 
 class Storage:
-    """`size` FP16 values of one device in logical (row-major) order, wherever they are.
+    """`size` values of one device in logical (row-major) order, wherever they are.
 
-    host: the values with any shape and strides whose C order is the logical order, or None while they are
-    only on the device. derive: computes `host` on first need from other storages. remake: computes the value
-    on the device instead, or answers None where the host has what it is derived from.
+    element: how they are stored; what `host` is where that is given. host: the values with any shape and strides whose
+    C order is the logical order, or None while they are only on the device. derive: computes `host` on first need from
+    other storages. remake: computes the value on the device instead, or answers None where the host has what it is
+    derived from.
     """
 
     __slots__ = (
@@ -51,6 +53,7 @@ class Storage:
         "_tolerated",
         "device",
         "device_born",
+        "element",
         "expansions",
         "size",
     )
@@ -60,13 +63,15 @@ class Storage:
         device: Device,
         size: int,
         *,
-        host: Half | None = None,
-        derive: Callable[[], Half] | None = None,
+        host: Real | None = None,
+        derive: Callable[[], Real] | None = None,
         remake: Callable[[], Storage | None] | None = None,
         device_born: bool = False,
+        element: Element = FP16,
     ) -> None:
         self.device = device
         self.size = size
+        self.element = element if host is None else element_of(host.dtype)
         self.device_born = device_born
         self.expansions: dict[Any, Storage] = {}  # stretched and transposed forms of this value
         self._host = host
@@ -88,7 +93,7 @@ class Storage:
                 got=f"{size} elements",
                 limit=layout.size,
             )
-        made = cls(device, size, device_born=True)
+        made = cls(device, size, device_born=True, element=layout.element)
         made._buffers[canonical(layout)] = buffer
         return made
 
@@ -129,6 +134,7 @@ class Storage:
         self._tolerated |= made._tolerated
         self._host = made._host
         self.device_born = made.device_born
+        self.element = made.element
         self._derive, self._remake = made._derive, made._remake
 
     def abandon(self, refuse: Callable[[], Storage]) -> None:
@@ -140,7 +146,7 @@ class Storage:
         """Bytes of device memory that this storage's materialisations take."""
         return sum(layout.nbytes for layout in self._buffers)
 
-    def host(self) -> Half:
+    def host(self) -> Real:
         """The values on the host, read back on first need and then kept. Any strides; C order is logical
         order."""
         if self._host is None:
@@ -156,7 +162,8 @@ class Storage:
         return self._host
 
     def buffer(self, layout: Layout) -> Buffer:
-        """The values on the device in `layout`: found, or packed from the host copy and uploaded.
+        """The values on the device in `layout`: found, or packed from the host copy and uploaded. FP32 that is
+        packed as FP16 is rounded once; what saturates is counted.
 
         OutOfMemory when `allocate` finds no room. A Fault of the quantising upload leaves the values and every
         other materialisation as they were.
@@ -174,7 +181,8 @@ class Storage:
             )
         counters = self.device.counters
         before = counters.bytes_from_device
-        host = self.host()
+        host, lost = narrowed(self.host(), layout.dtype)
+        counters.saturations += lost
         data = layout.pack(np.ascontiguousarray(host).reshape(-1))
         made = allocate(self.device, layout.nbytes)
         quantise = layout.side if isinstance(layout, OperandPack) and layout.preq else None
@@ -194,7 +202,7 @@ class Storage:
     def first_nonfinite(self) -> tuple[int, float] | None:
         """Flat logical index and value of the first NaN or Inf, or None. Reads the value back if it must."""
         flat = np.ascontiguousarray(self.host()).reshape(-1)
-        bad = (flat.view(np.uint16) & 0x7C00) == 0x7C00
+        bad = ~np.isfinite(flat)
         first = int(np.argmax(bad)) if bad.size else 0
         return (first, float(flat[first])) if bad.size and bad[first] else None
 
@@ -228,10 +236,12 @@ def evict(device: Device) -> int:
     return sum(storage.evict() for storage in list(_live) if storage.device is device)
 
 
-def allocate(device: Device, nbytes: int) -> Buffer:
-    """A buffer of `nbytes`; when memory is full, once more after dropping what can be rebuilt. Raises OutOfMemory."""
+def allocate(device: Device, nbytes: int, at: int | None = None) -> Buffer:
+    """A buffer of `nbytes`; when memory is full, once more after dropping what can be rebuilt. Raises OutOfMemory.
+
+    at: where it lies if that is free."""
     try:
-        return device.alloc(nbytes, PAGE)
+        return device.alloc(nbytes, PAGE, at=at)
     except OutOfMemory:
         if not evict(device):
             raise

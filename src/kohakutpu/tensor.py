@@ -1,4 +1,4 @@
-"""The tensor: an immutable value with a shape, a dtype and FP16 contents that live where they are needed.
+"""The tensor: an immutable value with a shape, a dtype and FP16 or FP32 contents that live where they are needed.
 
 Decides what a user sees of a value and what a kernel can ask of it (`buffer`, `layouts`). Arithmetic is in
 `operators`, where values are and how they travel is in `storage`; this file knows neither kernels nor byte
@@ -19,7 +19,7 @@ from kohakutpu import conversion, recording
 from kohakutpu.broadcasting import Shape
 from kohakutpu.callers import at_users_line
 from kohakutpu.conversion import Overflow, Shown
-from kohakutpu.layouts import Layout, RowMajor, canonical
+from kohakutpu.layouts import FP16, FP32, Layout, RowMajor, canonical
 from kohakutpu.storage import Storage
 
 if TYPE_CHECKING:
@@ -45,12 +45,12 @@ def current_device() -> Device:
 
 
 class Tensor:
-    """An immutable array of FP16 values on one device. Made by `tensor`, `zeros`, ... or returned by a
-    kernel.
+    """An immutable array of FP16 values on one device, or of FP32 ones where that was asked for. Made by `tensor`,
+    `zeros`, ... or returned by a kernel.
 
-    dtype is float16, or float32 for tensors made from float32 data; it says what `.numpy()` returns, the
-    values are FP16 either way. Results take the numpy result type of their tensor operands; Python scalars do
-    not count. Operands on different devices are refused.
+    dtype is float16, or float32 for tensors made from float32 data; it says what `.numpy()` returns, `stored` what
+    memory holds. Results take the numpy result type of their tensor operands; Python scalars do not count. Operands on
+    different devices are refused.
     """
 
     __slots__ = ("__weakref__", "_dtype", "_shape", "_storage")
@@ -70,7 +70,7 @@ class Tensor:
         """A value that a kernel wrote into `buffer` in `layout`; `shape` is its logical shape."""
         held = tuple(int(n) for n in shape)
         storage = Storage.on_device(device, shapes.size_of(held), layout, buffer)
-        return cls(storage, held, conversion.asked_dtype(dtype))
+        return cls(storage, held, conversion.SINGLE if layout.element == FP32 else conversion.asked_dtype(dtype))
 
     @property
     def shape(self) -> Shape:
@@ -79,6 +79,11 @@ class Tensor:
     @property
     def dtype(self) -> Shown:
         return self._dtype
+
+    @property
+    def stored(self) -> Shown:
+        """What memory holds of it: float16, or float32 (read and written by vector cores only, which keep 16 bits)."""
+        return self._storage.element.dtype
 
     @property
     def ndim(self) -> int:
@@ -108,7 +113,8 @@ class Tensor:
             places.insert(0, "host")
         pinned = ", pinned" if self.pinned else ""
         where = f"{self.device.machine.name}: {' + '.join(places) or 'not computed yet'}"
-        return f"Tensor(shape={self._shape}, dtype={self._dtype}, {where}{pinned})"
+        stored = "" if self._storage.element == FP16 else " stored"
+        return f"Tensor(shape={self._shape}, dtype={self._dtype}{stored}, {where}{pinned})"
 
     def __bool__(self) -> bool:
         raise Refusal(
@@ -127,7 +133,7 @@ class Tensor:
     def numpy(self) -> NDArray[Any]:
         """A fresh array of the tensor's shape and dtype. The one call that reads back; waits for the
         value."""
-        return conversion.from_half(self._storage.host().reshape(self._shape), self._dtype)
+        return conversion.from_stored(self._storage.host().reshape(self._shape), self._dtype)
 
     def __array__(self, dtype: DTypeLike | None = None, copy: bool | None = None) -> NDArray[Any]:
         if copy is False:
@@ -154,18 +160,20 @@ class Tensor:
         except Fault as fault:
             if fault.code != NONFINITE_FAULT:
                 raise
-            raise explain_nonfinite(fault, self) from fault
+            raise _ops().explain_nonfinite(fault, self) from fault
 
     def layouts(self) -> tuple[Layout, ...]:
         """Layouts already on the device. Unpadded row-major order is named in the tensor's own rows and
         columns."""
-        own = RowMajor.of_shape(self._shape)
+        own = RowMajor.of_shape(self._shape, self._storage.element)
         return tuple(own if canonical(own) == key else key for key in self._storage.layouts)
 
     def rows_at_hand(self, rows: int, cols: int) -> bool:
         """Whether row order costs no relayout: it is on the device already, or the value never left the
         host."""
-        return not self._storage.device_born or canonical(RowMajor.of(rows, cols)) in self._storage.layouts
+        return not self._storage.device_born or (
+            canonical(RowMajor.of(rows, cols, self._storage.element)) in self._storage.layouts
+        )
 
     # Residency
 
@@ -187,8 +195,21 @@ class Tensor:
     # Form: no kernel runs, no value changes
 
     def astype(self, dtype: DTypeLike) -> Tensor:
-        """The same value shown as float16 or float32."""
-        return Tensor(self._storage, self._shape, conversion.asked_dtype(dtype))
+        """The same value shown as float16 or float32. What is stored in FP32 and shown as float16 is narrowed by a
+        kernel, which counts what saturates."""
+        shown = conversion.asked_dtype(dtype)
+        if shown == conversion.HALF and self._storage.element == FP32:
+            return self.stored_as(shown)
+        return Tensor(self._storage, self._shape, shown)
+
+    @at_users_line
+    def stored_as(self, dtype: DTypeLike) -> Tensor:
+        """The value in memory as float16 or float32, and shown so: a kernel on the vector cores where it is not yet.
+        Widening is exact; narrowing rounds once, and counts what saturates."""
+        shown = conversion.asked_dtype(dtype)
+        if self._storage.element.dtype == shown:
+            return Tensor(self._storage, self._shape, shown)
+        return _ops().stored_as(self, shown)
 
     @at_users_line
     def reshape(self, *shape: int | Sequence[int]) -> Tensor:
@@ -227,8 +248,13 @@ class Tensor:
             source.device,
             source.size,
             derive=lambda: source.host().reshape(held).transpose(order),
-            remake=lambda: _ops().moved("permute", Tensor(source, held, dtype), order) if source.device_only else None,
+            remake=lambda: (
+                _ops().moved("permute", Tensor(source, held, dtype), order)
+                if source.device_only and source.element == FP16  # FP32 is turned on the host, a counted relayout
+                else None
+            ),
             device_born=source.device_born,
+            element=source.element,
         )
         return Tensor(derived, shape, dtype)
 
@@ -259,6 +285,7 @@ class Tensor:
                     _ops().moved("expand", Tensor(source, held, dtype), shape) if source.device_only else None
                 ),
                 device_born=source.device_born,
+                element=source.element,
             )
             source.keep((held, shape), derived)
         return Tensor(derived, shape, dtype)
@@ -391,26 +418,6 @@ class Tensor:
         return _ops().reduce("mean", self, axis, keepdims)
 
 
-def explain_nonfinite(fault: Fault, *operands: Tensor) -> Fault:
-    """The quantiser's fault again, naming the first NaN or Inf of the operands: index and value."""
-    element = ""
-    for operand in operands:
-        found = operand.storage.first_nonfinite()
-        if found is not None:
-            index = ", ".join(str(int(i)) for i in np.unravel_index(found[0], operand.shape))
-            element = f": element [{index}] of a {operand.shape} operand is {found[1]}"
-            break
-    return Fault(
-        f"the matmul format has no NaN or Inf (datasheet 2.2){element}",
-        unit=fault.unit,
-        index=fault.index,
-        disassembly=fault.disassembly,
-        code=fault.code,
-        hint='clean the data, or run under ktpu.nonfinite("count") to let the quantiser read it as a number',
-        source=fault.source,
-    )
-
-
 @at_users_line
 def as_tensor(
     value: Any,
@@ -420,14 +427,19 @@ def as_tensor(
     device: Device | None = None,
     where: str = "tensor",
 ) -> Tensor:
-    """`value` as a Tensor: itself if it is one (relabelled for `dtype`), else a snapshot taken now.
+    """`value` as a Tensor: itself if it is one (stored as `dtype` where that is said), else a snapshot taken now.
 
-    See `conversion.to_half` for what is accepted, how it rounds and what is refused.
+    See `conversion.to_half` for what is accepted, how it rounds and what is refused. dtype float32 stores the values as
+    float32; data of that type alone does not.
     """
     if isinstance(value, Tensor):
         if device is not None and value.device is not device:
             raise Refusal("a tensor stays on its device", where=where, hint="go through .numpy()")
-        return value if dtype is None else value.astype(dtype)
-    half, shown = conversion.to_half(value, overflow=overflow, where=where)
-    storage = Storage(device if device is not None else current_device(), half.size, host=half)
-    return Tensor(storage, half.shape, shown if dtype is None else conversion.asked_dtype(dtype))
+        return value if dtype is None else value.stored_as(dtype)
+    wanted = None if dtype is None else conversion.asked_dtype(dtype)
+    if wanted == conversion.SINGLE:
+        host, shown = conversion.to_single(value, overflow=overflow, where=where), conversion.SINGLE
+    else:
+        host, shown = conversion.to_half(value, overflow=overflow, where=where)
+    storage = Storage(device if device is not None else current_device(), host.size, host=host)
+    return Tensor(storage, host.shape, wanted or shown)

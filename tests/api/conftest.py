@@ -36,8 +36,8 @@ class ByteDevice:
         self.arena = Arena(0, self.size)
         self.bytes: dict[int, Bytes] = {}
 
-    def alloc(self, nbytes: int, align: int = 256, mesh: int = 0) -> Buffer:
-        return Buffer(self.arena, nbytes, align, mesh)
+    def alloc(self, nbytes: int, align: int = 256, mesh: int = 0, at: int | None = None) -> Buffer:
+        return Buffer(self.arena, nbytes, align, mesh, at=at)
 
     def upload(self, buffer: Buffer, data: Bytes, quantise: str | None = None) -> None:
         if quantise and ((data.view(np.uint16) & 0x7C00) == 0x7C00).any():

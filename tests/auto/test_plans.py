@@ -138,3 +138,17 @@ def test_rows_lie_as_their_operands_before_the_host_is_asked(shape: tuple[int, .
     plan = compile_graph(program, SHIP, host="refuse")
     data = {"x": np.random.default_rng(4).uniform(-2, 2, shape).astype(np.float16)}
     assert np.allclose(plan.run_schedule(data)["y"], graph.run(program, data)["y"], atol=1e-3)
+
+
+def test_a_reciprocal_root_is_one_operation_whatever_casts_stand_between() -> None:
+    b = g.Builder()
+    x = b.input("x", (8, 64), FP16)
+    rounded = g.cast(g.mean(x * x, -1, keep=True), FP16) + 1e-5
+    program = b.graph(y=x * g.recip(g.sqrt(rounded)))
+    plan = compile_graph(program, SHIP, host="refuse")
+    text = plan.pretty(detail=True)
+    assert "fma(" in text  # the mean's factor and the number added to it
+    assert "rsqrt(" in text
+    assert "recip(" not in text
+    data = {"x": np.random.default_rng(5).standard_normal((8, 64)).astype(np.float16)}
+    assert np.allclose(plan.run_schedule(data)["y"], graph.run(program, data)["y"], atol=2e-3)

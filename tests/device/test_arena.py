@@ -30,19 +30,26 @@ class ArenaMachine(RuleBasedStateMachine):
         target=blocks,
         nbytes=st.integers(0, SIZE // 3),
         align=st.sampled_from([0, 256, 512, 4096]),
+        at=st.none() | st.integers(BASE // 128, (BASE + SIZE) // 128).map(lambda n: 128 * n),
     )
-    def alloc(self, nbytes: int, align: int) -> int:
+    def alloc(self, nbytes: int, align: int, at: int | None) -> int:
         need = max(1, -(-nbytes // 256)) * 256
         fits = any(
             ((start + max(align, 256) - 1) // max(align, 256)) * max(align, 256) + need <= end
             for start, end in self.arena.holes
         )
+        free = (
+            at is not None
+            and at % max(align, 256) == 0
+            and any(start <= at and at + need <= end for start, end in self.arena.holes)
+        )
         try:
-            block = self.arena.alloc(nbytes, align)
+            block = self.arena.alloc(nbytes, align, at=at)
         except OutOfMemory:
             assert not fits
             return -1
         assert fits
+        assert not free or block.address == at
         assert block.address % max(align, 256) == 0
         assert block.nbytes == need
         self.live[block.address] = (block.nbytes, nbytes)

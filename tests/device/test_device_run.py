@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import threading
 from pathlib import Path
+from typing import cast
 
 import numpy as np
 import pytest
@@ -18,7 +19,7 @@ from kohakuaccel.image import EncodedProgram, Image, load, save
 from kohakutpu import device as devices
 from kohakutpu import machines
 from kohakutpu.device import Device
-from kohakutpu.isa import cluster, vector
+from kohakutpu.isa import cluster, flit, vector
 from kohakutpu.isa import control as reg
 from kohakutpu.units.system import System
 
@@ -134,6 +135,22 @@ def test_saturations_and_nonfinite_are_counted() -> None:
     preq = d.alloc(128)
     d.upload(preq, half, quantise="A")
     assert d.stats()["nonfinite"] == 1
+
+
+def test_a_model_tells_the_numeric_counters_that_flits_would() -> None:
+    for machine in ("mini", "ship_3x2"):
+        d = Device(machine)
+        s = Setup(d, units=1)
+        half = np.full(128, 60000, np.float16)
+        half[0] = np.inf
+        d.upload(s.a, half)
+        d.upload(s.b, half)
+        d.nonfinite = "count"
+        d.run(s.image)
+        told = cast(System, d.transport).numeric_counters().tolist()
+        assert sum(map(sum, told))
+        values = [d.control_value(unit, flit.NUM_INDEX) for unit in d.machine.units]
+        assert told == [[v >> 32, v & 0xFFFF_FFFF] for v in values]
 
 
 def test_a_recording_replays_into_a_fresh_machine_byte_for_byte() -> None:

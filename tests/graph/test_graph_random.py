@@ -55,7 +55,7 @@ def test_statements_round_trip_and_agree_with_plain_python(block: int) -> None:
 
 @pytest.mark.parametrize("chunk", [1, 5, 17])
 def test_slices_of_a_space_add_up(chunk: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(importlib.import_module("kohakuaccel.graph.run"), "CHUNK", chunk)
+    monkeypatch.setattr(importlib.import_module("kohakuaccel.graph.points"), "CHUNK", chunk)
     rng = random.Random(chunk)
     for _ in range(60):
         graph, known = random_graph(rng), arrays(rng)

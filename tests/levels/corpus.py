@@ -12,22 +12,25 @@ from __future__ import annotations
 import zlib
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from kohakuaccel.lang import dims, grid, sweep
+from kohakuaccel.lang import dims, grid, stage, sweep
 from kohakuaccel.machine import Machine
 from kohakutpu import kernels
 from kohakutpu import lang as L
 from kohakutpu.kernels import movement
 from kohakutpu.lang import Kernel, kernel
+from kohakutpu.layouts import element_of
 from kohakutpu.lower.plan import Plan
 from kohakutpu.machines import load
 from levels import language_cases
 
 Half = NDArray[np.float16]
-Draw = Callable[[np.random.Generator, tuple[int, ...]], Half]
+Real = NDArray[np.floating[Any]]
+Draw = Callable[[np.random.Generator, tuple[int, ...]], Real]
 M, K, N = dims("M, K, N")
 
 
@@ -48,6 +51,21 @@ def finite_bits(rng: np.random.Generator, shape: tuple[int, ...]) -> Half:
     """Every finite half, uniformly over the codes."""
     codes = rng.integers(0, 31 << 10, shape, np.uint16) | (rng.integers(0, 2, shape, np.uint16) << 15)
     return codes.astype(np.uint16).view(np.float16)
+
+
+def singles(rng: np.random.Generator, shape: tuple[int, ...]) -> NDArray[np.float32]:
+    """Normal numbers of any size that FP32 and a sum of their squares hold."""
+    return (rng.standard_normal(shape) * np.exp2(rng.integers(-60, 60, shape))).astype(np.float32)
+
+
+def any_single(rng: np.random.Generator, shape: tuple[int, ...]) -> NDArray[np.float32]:
+    """Every kind of FP32: subnormals, infinities, NaNs of any payload."""
+    return rng.integers(0, 1 << 32, shape, np.uint32).view(np.float32)
+
+
+def mixed(rng: np.random.Generator, shape: tuple[int, ...]) -> Real:
+    """FP32 where the last axis is odd, else FP16."""
+    return singles(rng, shape) if shape[-1] % 2 else normal(rng, shape)
 
 
 @kernel
@@ -97,9 +115,34 @@ def two_outputs(x=L.In(..., M, N), y=L.Out(..., M, N), s=L.Out(..., M)):
         s[r] <<= L.row_sum(x[r])
 
 
+@kernel
+def through_fp32(x=L.In(..., M, N), y=L.Out(..., M, N, dtype="float16"), s=L.Out(..., M)):
+    """A temporary in FP32 between FP16, and one number per row that stays as it is computed."""
+    t = L.temp(..., M, N, dtype="float32")
+    with stage(x.rows()) as r:
+        t[r] <<= x[r] * 1e-6
+    with stage(x.rows()) as r:
+        y[r] <<= t[r] * 1e6 - L.row_mean(x[r])
+        s[r] <<= L.row_sumsq(t[r])
+
+
+@kernel
+def mixed_parts(x=L.In(...), y=L.In(...), z=L.Out(...), h=L.Out(..., dtype="float16")):
+    for e in grid(x.parts()):
+        z[e] <<= L.where(L.less(x[e], y[e]), x[e] * y[e], 0.37)
+        h[e] <<= L.maximum(x[e], y[e])
+
+
+@kernel
+def wide_columns(x=L.In(M, N), w=L.In(M, K), y=L.Out(M, N + K + 16)):
+    """Rows of FP32 put together from parts that begin anywhere, FP16 among them."""
+    for r in grid(x.rows()):
+        y[r] <<= L.join(x[r], w[r], w[r, :16] * 2)
+
+
 @dataclass(frozen=True)
 class Case:
-    """One program of the corpus."""
+    """One program of the corpus. Inputs that are drawn as float32 are stored so."""
 
     kernel: Kernel
     shapes: tuple[tuple[int, ...], ...]
@@ -113,7 +156,7 @@ class Case:
         knobs = "".join(f",{k}={v}" for k, v in self.knobs.items())
         return f"{self.kernel.__name__}[{shapes}{knobs}]-{self.draw.__name__}-{self.machine}"
 
-    def inputs(self) -> list[Half]:
+    def inputs(self) -> list[Real]:
         rng = np.random.default_rng(zlib.crc32(self.name.encode()))
         return [self.draw(rng, shape) for shape in self.shapes]
 
@@ -289,6 +332,40 @@ def _clusters2() -> list[Case]:
     return [*found, Case(k.online_attention, (q, kv, kv), f"{WIDE}+{all_of_it}")]
 
 
+FP32_DRAWS = (singles, any_single, mixed)
+
+
+def _fp32() -> list[Case]:
+    """Tensors stored in FP32, alone and beside FP16."""
+    k, v = kernels, movement
+    cases = [Case(f, ((37, 29),), draw=any_single) for f in (k.neg, k.silu, k.rsqrt, k.log2, k.narrow, copy_parts)]
+    cases += [Case(f, ((50, 41),) * 2, m, any_single) for f in (k.add, k.mul, k.div) for m in ("ship_3x2", "mini")]
+    cases += [Case(everything, ((30, 31),) * 3, draw=any_single), Case(k.widen, ((9, 70),), draw=any_bits)]
+    cases += [Case(mixed_parts, ((40, 7), (40, 7)), m, singles) for m in ("ship_3x2", "singlemesh_2x2")]
+    cases += [Case(mixed_parts, ((2, 9), (2, 9)), draw=any_single), Case(k.add, ((33, 1), (33, 1)), draw=singles)]
+    cases += [Case(k.softmax, (s,), draw=singles) for s in [(7, 5), (6, 128), (5, 1000), (2, 9000)]]
+    cases += [Case(k.row_sum, (s,), draw=singles) for s in [(10, 100), (2, 9000)]]
+    for s in [(10, 101), (3, 4001)]:
+        cases += [Case(k.rmsnorm, (s, s[-1:]), draw=singles), Case(k.layernorm, (s, s[-1:], s[-1:]), "mini", mixed)]
+    cases += [Case(f, ((21, 51), (51,)), draw=mixed) for f in (k.add_row, k.mul_row)]
+    cases += [Case(two_reductions, (s,), draw=singles) for s in [(8, 70), (3, 6000)]]
+    cases += [Case(two_outputs, ((11, 37),), draw=any_single), Case(k.col_sum, ((2, 50, 21),), draw=singles)]
+    cases += [Case(through_fp32, ((2, 9, 50),), m) for m in ("ship_3x2", "mini")]
+    cases += [
+        Case(wide_columns, ((9, 21), (9, 40)), draw=mixed),
+        Case(wide_columns, ((9, 33), (9, 47)), draw=any_single),
+    ]
+    knobs: dict[str, object] = {"start": 6, "step": -2, "count": 4}
+    cases += [Case(v.slice_rows, ((3, 7, 2, 33),), draw=any_single, knobs=knobs)]
+    cases += [Case(v.slice_columns, ((3, 500),), draw=any_single, knobs={"start": s, "count": 290}) for s in (7, 16)]
+    cases += [Case(v.concat3, ((2, 3, 20), (2, 1, 20), (2, 40, 20)), draw=any_single)]
+    return [
+        *cases,
+        Case(k.matmul, ((20, 40), (30, 40)), draw=singles),
+        Case(k.linear, ((9, 33), (20, 33), (20,)), draw=mixed),
+    ]
+
+
 def machine_of(name: str) -> Machine:
     """A preset, with the features named behind it: "mini+r2_vc_quant"."""
     preset, *features = name.split("+")
@@ -297,7 +374,9 @@ def machine_of(name: str) -> Machine:
 
 def plan_of(case: Case) -> Plan:
     """The compiled plan of a case, with no value on the device yet."""
-    return case.kernel._plan(machine_of(case.machine), list(case.shapes), (None,) * len(case.shapes), case.knobs)
+    stored = tuple(element_of(a.dtype) for a in case.inputs()) if case.draw in FP32_DRAWS else ()
+    shapes, hints = list(case.shapes), (None,) * len(case.shapes)
+    return case.kernel._plan(machine_of(case.machine), shapes, hints, case.knobs, stored=stored)
 
 
 CORPUS = [
@@ -309,4 +388,5 @@ CORPUS = [
     *_movement(),
     *_revision2(),
     *_clusters2(),
+    *_fp32(),
 ]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,7 @@ import pytest
 from kohakuaccel.diagnostics import DefinitionError
 from kohakuaccel.machine import Machine, load, parse
 from kohakuaccel.machine.describe import parse_family
+from kohakuaccel.machine.model import NO_PORT
 from kohakutpu import machines
 
 
@@ -96,6 +98,18 @@ def test_wrong_mesh(changes: dict[str, Any], text: str) -> None:
 def test_missing_key() -> None:
     with pytest.raises(DefinitionError, match=r"mesh\[0\]: the key 'dram' is missing"):
         build([{k: v for k, v in mesh().items() if k != "dram"}])
+
+
+def test_a_family_may_do_without_memory_outside_its_units() -> None:
+    bare = {"grid": [2, 1], "units": {"MG": [[1, 1], [2, 1]]}}
+    with pytest.raises(DefinitionError, match="a mesh of this family has memory ports and DRAM"):
+        build([bare])
+    family = replace(build().definition, check=None)
+    m = parse({"name": "bare", "family": "kohakutpu", "mesh": [bare]}, "bare.toml", family)
+    assert (m.memories, m.ports) == ((), ())
+    assert [u.port for u in m.units] == [NO_PORT] * 2
+    with pytest.raises(DefinitionError, match=r"bare: MG\(1,1\): the unit's mesh has no memory ports"):
+        m.port_of(m.units[0])
 
 
 def test_no_units_and_too_many_meshes() -> None:

@@ -50,6 +50,7 @@ ORDER: dict[str, tuple[tuple[str, ...], ...]] = {
         ("tensor",),
         ("lang.kernel",),
         ("kernels",),
+        ("split",),
         ("auto",),
         ("lazy",),
         ("operators",),
@@ -58,6 +59,19 @@ ORDER: dict[str, tuple[tuple[str, ...], ...]] = {
         ("whatif",),
         ("tinygrad",),
         ("commands",),
+    ),
+    "tinytpu": (
+        ("machines",),
+        ("isa",),
+        ("bundle",),
+        ("asm",),
+        ("units",),
+        ("runner",),
+        ("trace",),
+        ("programs",),
+        ("commands",),
+        ("cli",),
+        ("__main__",),
     ),
 }
 

@@ -6,13 +6,12 @@ Nothing here knows a machine: machine families are found by `families` through t
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from kohakuaccel.diagnostics import KohakuError
+from kohakuaccel.cli.errors import reporting
 
 app = typer.Typer(
     name="kohaku",
@@ -135,12 +134,5 @@ def doctor(
 
 
 def main() -> None:
-    """Entry point. A refusal or fault of ours is one message on stderr and exit code 2, unless `--debug`."""
-    try:
-        app()
-    except KohakuError as error:
-        if "--debug" in sys.argv[1:]:
-            raise
-        typer.secho(f"{type(error).__name__}: ", fg="red", bold=True, nl=False, err=True)
-        typer.echo(str(error), err=True)
-        raise SystemExit(2) from None
+    """Entry point."""
+    reporting(app)

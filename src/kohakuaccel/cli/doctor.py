@@ -52,9 +52,11 @@ def cache_state() -> tuple[Path, str]:
 
 
 def facts_of(machine: Machine) -> tuple[str, str]:
-    """Units and memory of a machine, in words."""
+    """Units and memory outside them of a machine, in words."""
     units = " + ".join(f"{len(machine.units_of(kind))} {kind}" for kind in machine.kinds)
     meshes = f" in {len(machine.meshes)} meshes" if len(machine.meshes) > 1 else ""
+    if not machine.memories:
+        return units + meshes, "on chip"
     size = sum(memory.size for memory in machine.memories) >> 20
     return units + meshes, f"{size >> 10} GiB" if size >= 1024 else f"{size} MiB"
 

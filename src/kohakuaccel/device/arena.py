@@ -7,9 +7,10 @@ allocation of the same thread.
 
 from __future__ import annotations
 
-from bisect import bisect_left
+from bisect import bisect_left, bisect_right
 from collections import deque
 from dataclasses import dataclass
+from typing import cast
 
 from kohakuaccel.diagnostics import OutOfMemory, Refusal
 
@@ -66,8 +67,11 @@ class Arena:
         self._returned: deque[int] = deque()
         self._used = self._peak = self._allocations = self._frees = 0
 
-    def alloc(self, nbytes: int, align: int = 0, label: str = "") -> Block:
-        """First hole that holds `nbytes` at `align` (at least the arena's own). Raises OutOfMemory with the map."""
+    def alloc(self, nbytes: int, align: int = 0, label: str = "", at: int | None = None) -> Block:
+        """First hole that holds `nbytes` at `align` (at least the arena's own). Raises OutOfMemory with the map.
+
+        at: an address that is taken instead where it is free: what was placed there before may be done again as it was.
+        """
         if nbytes < 0:
             raise Refusal("a buffer has at least 0 bytes", where=self.name, got=nbytes)
         if align < 0 or align & (align - 1):
@@ -76,9 +80,10 @@ class Arena:
         self._collect()
         need = max(-(-nbytes // GRANULE), 1) * GRANULE
         starts, ends = self._starts, self._ends
-        for i in range(len(starts)):
+        wanted = None if at is None or at % align else self._hole(at, need)
+        for i in range(len(starts)) if wanted is None else (wanted,):
             start, end = starts[i], ends[i]
-            address = (start + align - 1) & -align
+            address = (start + align - 1) & -align if wanted is None else cast(int, at)
             if address + need > end:
                 continue
             if address + need < end:
@@ -101,6 +106,11 @@ class Arena:
             limit=f"{self.stats().largest_hole} bytes (largest hole)",
             hint="free tensors, call empty_cache(), or split the work.\n" + self.map(),
         )
+
+    def _hole(self, address: int, need: int) -> int | None:
+        """The number of the hole that holds `need` bytes from `address` on."""
+        i = bisect_right(self._starts, address) - 1
+        return i if i >= 0 and address + need <= self._ends[i] else None
 
     def release(self, address: int) -> None:
         """Queue the block at `address` for freeing. Safe from a finaliser: touches nothing but the queue."""

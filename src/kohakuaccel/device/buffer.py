@@ -18,9 +18,16 @@ class Buffer:
     __slots__ = ("__weakref__", "_address", "_finalizer", "label", "layout", "mesh", "nbytes")
 
     def __init__(
-        self, arena: Arena, nbytes: int, align: int = 0, mesh: int = 0, label: str = "", layout: object = None
+        self,
+        arena: Arena,
+        nbytes: int,
+        align: int = 0,
+        mesh: int = 0,
+        label: str = "",
+        layout: object = None,
+        at: int | None = None,
     ) -> None:
-        block = arena.alloc(nbytes, align, label)
+        block = arena.alloc(nbytes, align, label, at)
         self._address = block.address
         self._finalizer = weakref.finalize(self, arena.release, block.address)
         self._finalizer.atexit = False

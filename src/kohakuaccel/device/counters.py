@@ -20,6 +20,8 @@ class Counters:
     device_relayouts: stages that changed a byte order on the device.
     host_steps: operations computed by the host instead of the device, `host_step_bytes` what they read and wrote.
     graph_breaks: values that were read while a graph was recorded, each the end of one graph.
+    split_products: products of matrices that were computed from parts of their numbers, `split_passes` the products of
+    parts that this took, `split_bytes` what the host's arithmetic around them read and wrote.
     saturations, nonfinite: elements, as the units count them. faults: runs that ended in a fault or a hang.
     """
 
@@ -40,6 +42,9 @@ class Counters:
     host_steps: int = 0
     host_step_bytes: int = 0
     graph_breaks: int = 0
+    split_products: int = 0
+    split_passes: int = 0
+    split_bytes: int = 0
     saturations: int = 0
     nonfinite: int = 0
     faults: int = 0

@@ -13,26 +13,31 @@ from typing import Any
 
 import ml_dtypes
 import numpy as np
-from numpy.typing import NDArray
 
 from kohakuaccel.diagnostics import Refusal
 from kohakuaccel.graph.dtypes import BOOL, DType, WordFormat, kind_of, numpy_of
 from kohakuaccel.graph.expr import OPS, Bits, Cast, Const, Expr, Iota, Op, Read
-from kohakuaccel.graph.index import Index, Lookup, Quotient, Range
+from kohakuaccel.graph.index import Index, Range
 from kohakuaccel.graph.model import Constant, Graph, Input, Shape, Statement, Value
+from kohakuaccel.graph.points import CHUNK, Array, Matmul, Space, Spans, assembled, contracted
 from kohakuaccel.graph.scalar import compute, convert, to_word
 from kohakuaccel.graph.structure import Contraction, as_contraction, linear
 from kohakuaccel.graph.verify import format_of, verify
 
-Array = NDArray[Any]
-CHUNK = 1 << 22
-"""Points of an iteration space that are held at once."""
 _REAL: Mapping[str, np.dtype[Any]] = {
     "FP16": np.dtype(np.float16),
     "BF16": np.dtype(ml_dtypes.bfloat16),
     "FP32": np.dtype(np.float32),
     "FP64": np.dtype(np.float64),
+    "FP8E4M3": np.dtype(ml_dtypes.float8_e4m3fn),
+    "FP8E5M2": np.dtype(ml_dtypes.float8_e5m2),
+    "FP8E4M3FNUZ": np.dtype(ml_dtypes.float8_e4m3fnuz),
+    "FP8E5M2FNUZ": np.dtype(ml_dtypes.float8_e5m2fnuz),
 }
+_EIGHT: Mapping[np.dtype[Any], np.float32] = {
+    t: np.float32(ml_dtypes.finfo(t).max) for name, t in _REAL.items() if name.startswith("FP8")
+}
+"""The largest value of 8-bit floats: what is beyond it saturates, and they are computed with in float32."""
 
 
 def stored_in(dtype: DType) -> np.dtype[Any]:
@@ -44,11 +49,24 @@ def stored_in(dtype: DType) -> np.dtype[Any]:
     return _REAL[dtype.name]
 
 
-class Native:
-    """A verified graph, ready to run many times: statements with what can be known before numbers are."""
+def rounded(values: Array, dtype: np.dtype[Any]) -> Array:
+    """Values in a dtype of `stored_in`."""
+    top = _EIGHT.get(dtype)
+    if top is not None and values.dtype != dtype:
+        wide = values.astype(np.float32, copy=False)
+        values = np.where(np.isfinite(wide), np.clip(wide, -top, top), wide)
+    return values.astype(dtype, copy=False)
 
-    def __init__(self, graph: Graph) -> None:
+
+class Native:
+    """A verified graph, ready to run many times: statements with what can be known before numbers are.
+
+    matmul: who multiplies matrices, [batch, M, K] by [batch, K, N] of float32 or float64; its result is rounded once.
+    """
+
+    def __init__(self, graph: Graph, matmul: Matmul = np.matmul) -> None:
         self.graph = verify(graph)
+        self.matmul = matmul
         self.names = graph.by_name
         self.contractions = {s.name: as_contraction(s) for s in graph.statements}
         last = {r.value: n for n, s in enumerate(graph.statements) for r in s.body.reads()}
@@ -75,105 +93,74 @@ class Native:
 
     def _statement(self, statement: Statement, known: Mapping[str, Array]) -> Array:
         found = self.contractions[statement.name]
-        if found and found.m and found.n and kind_of(statement.dtype) == "real" and _small(found):
-            return _contract(statement, found, known, self.names)
+        if found and multiplied(statement, found):
+            return _contract(statement, found, known, self.names, self.matmul)
         return _points(statement, known, self.names)
 
 
-def _small(found: Contraction) -> bool:
-    """Whether both operands can be written out over their ranges."""
+def multiplied(statement: Statement, found: Contraction) -> bool:
+    """Whether a sum of products is computed as products of matrices: both can be written out over their ranges."""
+    if not (found.m and found.n and kind_of(statement.dtype) == "real"):
+        return False
     sides = ((*found.batch, *found.m, *found.k), (*found.batch, *found.k, *found.n))
     return all(prod(r.extent for r in side) <= 8 * CHUNK for side in sides)
 
 
 def _contract(
-    statement: Statement, found: Contraction, known: Mapping[str, Array], names: Mapping[str, Value]
+    statement: Statement, found: Contraction, known: Mapping[str, Array], names: Mapping[str, Value], matmul: Matmul
 ) -> Array:
-    """Both operands as stacks of matrices, then one matrix product each, in float32 or float64."""
+    """The products in float32, or in float64 where the result is that."""
     dtype = stored_in(statement.dtype)
     wide = np.float64 if dtype.itemsize == 8 else np.float32
 
-    def operand(expr: Expr, *groups: tuple[Range, ...]) -> Array:
-        own = tuple(r for group in groups for r in group)
-        filled = np.broadcast_to(Box(own, known, names).value(expr), tuple(r.extent for r in own))
-        return filled.astype(wide, copy=False).reshape(tuple(prod(r.extent for r in group) for group in groups))
+    def operand(expr: Expr, own: tuple[Range, ...]) -> Array:
+        return Box(own, known, names).value(expr).astype(wide, copy=False)
 
-    left = operand(found.left, found.batch, found.m, found.k)
-    right = operand(found.right, found.batch, found.k, found.n)
-    order = (*found.batch, *found.m, *found.n, *found.broadcast)
-    product = np.matmul(left, right).reshape(tuple(1 if r in found.broadcast else r.extent for r in order))
-    result = np.broadcast_to(product.transpose([order.index(r) for r in statement.ranges]), statement.shape)
-    return np.ascontiguousarray(result.astype(dtype, copy=False)).reshape(statement.shape)
+    product = contracted(statement, found, operand, matmul)
+    return np.ascontiguousarray(rounded(product, dtype)).reshape(statement.shape)
 
 
 def _points(statement: Statement, known: Mapping[str, Array], names: Mapping[str, Value]) -> Array:
-    """The body at every point, a slice of the outer ranges at a time, then the fold."""
+    """The body at every point, then the fold."""
     space = (*statement.ranges, *statement.reduced)
-    sizes = [r.extent for r in space]
     dtype = stored_in(statement.dtype)
-    if prod(sizes) <= CHUNK or not statement.ranges:
-        spans = [(0, n) for n in sizes]
-        return _folded(statement, _body(statement, space, known, names, spans), dtype)
-    depth = 0
-    while depth < len(statement.ranges) and prod(sizes[depth:]) > CHUNK:
-        depth += 1
-    outer, inner = sizes[: max(depth - 1, 0)], sizes[depth:]
-    step = max(1, CHUNK // prod(inner))
-    result = np.empty(statement.shape, dtype)
-    for place in np.ndindex(*outer):
-        for start in range(0, sizes[depth - 1], step):
-            spans = [(n, n + 1) for n in place]
-            spans.append((start, min(start + step, sizes[depth - 1])))
-            spans += [(0, n) for n in inner]
-            body = _body(statement, space, known, names, spans)
-            where = tuple(slice(low, high) for low, high in spans[: len(statement.ranges)])
-            result[where] = _folded(statement, body, dtype)
-    return result
 
+    def part(spans: Spans) -> Array:
+        body = Box(space, known, names, spans).value(statement.body, statement.dtype)
+        return _folded(statement, np.broadcast_to(body, tuple(b - a for a, b in spans)), dtype)
 
-def _body(
-    statement: Statement,
-    space: tuple[Range, ...],
-    known: Mapping[str, Array],
-    names: Mapping[str, Value],
-    spans: list[tuple[int, int]],
-) -> Array:
-    body = Box(space, known, names, spans).value(statement.body, statement.dtype)
-    return np.broadcast_to(body, tuple(high - low for low, high in spans))
+    return assembled(statement, dtype, part)
 
 
 def _folded(statement: Statement, body: Array, dtype: np.dtype[Any]) -> Array:
     fold = statement.reduction
     if fold is None:
-        return np.ascontiguousarray(body.astype(dtype, copy=False)).reshape(body.shape)
+        return rounded(body, dtype)
     axes = tuple(range(len(statement.ranges), body.ndim))
     if fold.op in ("max", "min"):
         ufunc = np.maximum if fold.op == "max" else np.minimum
-        return np.asarray(ufunc.reduce(body, axis=axes)).astype(dtype)
+        return rounded(np.asarray(ufunc.reduce(body, axis=axes)), dtype)
     ufunc = np.add if fold.op == "sum" else np.multiply
     wide = np.dtype(np.float64) if kind_of(statement.dtype) == "real" else dtype
-    return np.asarray(ufunc.reduce(body, axis=axes, dtype=wide)).astype(dtype)
+    return rounded(np.asarray(ufunc.reduce(body, axis=axes, dtype=wide)), dtype)
 
 
-class Box:
-    """Expressions over a box of a space of ranges, in their own formats: an axis a range, extent 1 where constant."""
+class Box(Space):
+    """Expressions over a part of a space of ranges, in their own formats."""
 
     def __init__(
         self,
         space: tuple[Range, ...],
         known: Mapping[str, Array],
         names: Mapping[str, Value],
-        spans: list[tuple[int, int]] | None = None,
+        spans: Spans | None = None,
     ) -> None:
-        self.space, self.known, self.names = space, known, names
-        self.rank = len(space)
-        self.spans = spans or [(0, r.extent) for r in space]
-        self.axes: dict[Range, Array] = {}
-        for n, (r, (low, high)) in enumerate(zip(space, self.spans)):
-            shape = [1] * self.rank
-            shape[n] = high - low
-            self.axes[r] = np.arange(low, high, dtype=np.int64).reshape(shape)
+        super().__init__(space, spans)
+        self.known, self.names = known, names
         self.done: dict[int, tuple[Expr, Array]] = {}
+
+    def gathered(self, expr: Expr) -> Array:
+        return self.value(expr)
 
     def value(self, expr: Expr, dtype: DType | None = None) -> Array:
         """An expression's values; dtype: of a number that stands alone."""
@@ -219,7 +206,8 @@ class Box:
             args[1:] = self._alike(args[1:], own)
         else:
             args = self._alike(args, own)
-        return compute(expr.name, args)
+        found = compute(expr.name, args)
+        return rounded(found, stored_in(own)) if found.dtype == np.float32 and own is not None else found
 
     @staticmethod
     def _alike(args: list[Array], dtype: DType | None) -> list[Array]:
@@ -227,45 +215,18 @@ class Box:
         if dtype is None or kind_of(dtype) != "real":
             return args
         target = stored_in(dtype)
+        target = np.dtype(np.float32) if target in _EIGHT else target
         return [a.astype(target, copy=False) for a in args]
 
     def _cast(self, expr: Cast) -> Array:
         values = self.value(expr.arg, None if isinstance(expr.arg, Const) else expr.dtype)
         if kind_of(expr.dtype) == "real":
-            return values.astype(stored_in(expr.dtype), copy=False)
+            return rounded(values, stored_in(expr.dtype))
         if isinstance(expr.dtype, WordFormat):
             return to_word(values, expr.dtype)
         if expr.dtype == BOOL:
             return values != 0
         return convert(values.astype(np.float64) if values.dtype.kind == "V" else values, expr.dtype, str(expr))
-
-    def index(self, index: Index, held: Array | None = None) -> Array:
-        """An index as int64; where `held` is False its gathers may break their promise."""
-        total = np.full((1,) * self.rank, index.offset, np.int64)
-        for atom, factor in index.terms:
-            if isinstance(atom, Range):
-                part = self.axes[atom]
-            elif isinstance(atom, Lookup):
-                part = self._lookup(atom, held)
-            else:
-                inner = self.index(atom.index, held)
-                part = inner // atom.divisor if isinstance(atom, Quotient) else inner % atom.divisor
-            total = total + (part if factor == 1 else factor * part)
-        return total
-
-    def _lookup(self, lookup: Lookup, held: Array | None) -> Array:
-        found = self.value(lookup.value).astype(np.int64)
-        bad = (found < 0) | (found >= lookup.extent)
-        if held is not None:
-            bad = bad & held
-        if bad.any():
-            raise Refusal(
-                "a gathered index lies in what it promises",
-                where=str(lookup),
-                got=int(np.broadcast_to(found, bad.shape)[bad][0]),
-                limit=f"0..{lookup.extent - 1}",
-            )
-        return found
 
     def _read(self, read: Read) -> Array:
         source = self.known[read.value]
@@ -276,11 +237,7 @@ class Box:
             places = tuple(self.index(i) for i in read.indices)
             return source[places] if places else source.reshape((1,) * self.rank)
         assert read.pad is not None
-        held: Array | None = None
-        for guard in read.guards:
-            at = self.index(guard.index, held)
-            one = (guard.low <= at) & (at < guard.high)
-            held = one if held is None else held & one
+        held = self.held(read.guards)
         assert held is not None
         flat = self.index(linear(read.indices, source.shape), held)
         flat, held = np.broadcast_arrays(flat, held)

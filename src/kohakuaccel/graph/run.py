@@ -7,24 +7,19 @@ format is checked against (a result outside it is refused). It must not know mac
 from __future__ import annotations
 
 from collections.abc import Mapping
-from math import prod
-from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
 from kohakuaccel.diagnostics import Refusal, did_you_mean
 from kohakuaccel.graph.dtypes import DType, kind_of, numpy_of
 from kohakuaccel.graph.expr import Bits, Cast, Const, Expr, Iota, Op, Read
-from kohakuaccel.graph.index import Index, Lookup, Quotient, Range
+from kohakuaccel.graph.index import Range
 from kohakuaccel.graph.model import NUMPY, Constant, Graph, Input, Statement
+from kohakuaccel.graph.points import Array, Space, Spans, assembled, contracted
 from kohakuaccel.graph.scalar import compute, convert, convert_bits, fold
-from kohakuaccel.graph.structure import Contraction, as_contraction
+from kohakuaccel.graph.structure import as_contraction
 from kohakuaccel.graph.verify import verify
-
-Array = NDArray[Any]
-CHUNK = 1 << 22
-"""Points of an iteration space that are held at once."""
 
 
 def run(graph: Graph, inputs: Mapping[str, ArrayLike], *, keep: tuple[str, ...] = ()) -> dict[str, Array]:
@@ -56,7 +51,7 @@ def evaluate(statement: Statement, known: Mapping[str, Array]) -> Array:
     contraction = as_contraction(statement)
     with np.errstate(all="ignore"):
         if contraction:
-            result = _contract(statement, contraction, known)
+            result = contracted(statement, contraction, lambda e, own: _Point(own, known).value(e))
         else:
             result = _points(statement, known)
     return _checked(result, statement.dtype, f"statement {statement.name}")
@@ -86,64 +81,28 @@ def _checked(array: Array, dtype: DType, where: str) -> Array:
     return array
 
 
-def _contract(statement: Statement, found: Contraction, known: Mapping[str, Array]) -> Array:
-    """Both operands as stacks of matrices over the ranges they follow, then one matrix product each."""
-
-    def operand(expr: Expr, *groups: tuple[Range, ...]) -> Array:
-        own = tuple(r for group in groups for r in group)
-        filled = np.broadcast_to(_Point(own, known).value(expr), tuple(r.extent for r in own))
-        return filled.reshape(tuple(prod(r.extent for r in group) for group in groups))
-
-    left = operand(found.left, found.batch, found.m, found.k)
-    right = operand(found.right, found.batch, found.k, found.n)
-    order = (*found.batch, *found.m, *found.n, *found.broadcast)
-    product = np.matmul(left, right).reshape(tuple(1 if r in found.broadcast else r.extent for r in order))
-    return np.broadcast_to(product.transpose([order.index(r) for r in statement.ranges]), statement.shape)
-
-
 def _points(statement: Statement, known: Mapping[str, Array]) -> Array:
-    """The body at every point, a slice of the outermost ranges at a time, then the fold."""
+    """The body at every point, then the fold."""
     space = (*statement.ranges, *statement.reduced)
-    sizes = [r.extent for r in space]
-    depth = 0
-    while depth < len(statement.ranges) and prod(sizes[depth:]) > CHUNK:
-        depth += 1
-    # The range that splits into runs of several; those before it go one by one.
-    outer, inner = sizes[: max(depth - 1, 0)], sizes[depth:]
-    step = max(1, CHUNK // prod(inner)) if depth else 0
-    result = np.empty(statement.shape, numpy_of(statement.dtype))
-    for place in np.ndindex(*outer):
-        cut = range(0, sizes[depth - 1], step) if depth else (0,)
-        for start in cut:
-            spans = [(n, n + 1) for n in place]
-            if depth:
-                spans.append((start, min(start + step, sizes[depth - 1])))
-            spans += [(0, n) for n in inner]
-            body = _Point(space, known, tuple(spans)).value(statement.body)
-            body = np.broadcast_to(body, tuple(high - low for low, high in spans))
-            if statement.reduction:
-                axes = tuple(range(len(statement.ranges), len(space)))
-                body = fold(statement.reduction.op, body, axes)
-            where = tuple(slice(low, high) for low, high in spans[: len(statement.ranges)])
-            result[where] = body
-    return result
+    axes = tuple(range(len(statement.ranges), len(space)))
+
+    def part(spans: Spans) -> Array:
+        body = np.broadcast_to(_Point(space, known, spans).value(statement.body), tuple(b - a for a, b in spans))
+        return fold(statement.reduction.op, body, axes) if statement.reduction else body
+
+    return assembled(statement, numpy_of(statement.dtype), part)
 
 
-class _Point:
-    """Expressions over a box of a space of ranges: every array has an axis a range, of extent 1 where constant."""
+class _Point(Space):
+    """Expressions over a part of a space of ranges."""
 
-    def __init__(
-        self, space: tuple[Range, ...], known: Mapping[str, Array], spans: tuple[tuple[int, int], ...] | None = None
-    ) -> None:
+    def __init__(self, space: tuple[Range, ...], known: Mapping[str, Array], spans: Spans | None = None) -> None:
+        super().__init__(space, spans)
         self.known = known
-        self.rank = len(space)
-        self.axes: dict[Range, Array] = {}
-        for n, r in enumerate(space):
-            low, high = spans[n] if spans else (0, r.extent)
-            shape = [1] * self.rank
-            shape[n] = high - low
-            self.axes[r] = np.arange(low, high, dtype=np.int64).reshape(shape)
         self.done: dict[Expr, Array] = {}
+
+    def gathered(self, expr: Expr) -> Array:
+        return self.value(expr)
 
     def value(self, expr: Expr) -> Array:
         if expr not in self.done:
@@ -170,41 +129,9 @@ class _Point:
     def _bits(self, expr: Bits) -> Array:
         return convert_bits(self.value(expr.arg), expr.source, expr.dtype)
 
-    def index(self, index: Index, held: Array | None = None) -> Array:
-        """An index as int64; where `held` is False its gathers may break their promise."""
-        total = np.full((1,) * self.rank, index.offset, np.int64)
-        for atom, factor in index.terms:
-            if isinstance(atom, Range):
-                part = self.axes[atom]
-            elif isinstance(atom, Lookup):
-                part = self._lookup(atom, held)
-            else:
-                inner = self.index(atom.index, held)
-                part = inner // atom.divisor if isinstance(atom, Quotient) else inner % atom.divisor
-            total = total + factor * part
-        return total
-
-    def _lookup(self, lookup: Lookup, held: Array | None) -> Array:
-        found = self.value(lookup.value)
-        bad = (found < 0) | (found >= lookup.extent)
-        if held is not None:
-            bad = bad & held
-        if bad.any():
-            raise Refusal(
-                "a gathered index lies in what it promises",
-                where=str(lookup),
-                got=int(np.broadcast_to(found, bad.shape)[bad][0]),
-                limit=f"0..{lookup.extent - 1}",
-            )
-        return found
-
     def _read(self, read: Read) -> Array:
         source = self.known[read.value]
-        held: Array | None = None
-        for guard in read.guards:
-            at = self.index(guard.index, held)
-            one = (guard.low <= at) & (at < guard.high)
-            held = one if held is None else held & one
+        held = self.held(read.guards)
         places = [self.index(i, held) for i in read.indices]
         if held is None or read.pad is None:
             return source[tuple(places)] if places else source.reshape((1,) * self.rank)

@@ -106,6 +106,16 @@ class Field:
     def allows(self, value: int) -> bool:
         return value in self.names if self.names else self.low <= value <= self.high
 
+    def excludes(self, other: Field) -> bool:
+        """Whether no value is allowed by both fields."""
+        if self.names and other.names:
+            return self.names.keys().isdisjoint(other.names)
+        if self.names:
+            return not any(other.allows(value) for value in self.names)
+        if other.names:
+            return other.excludes(self)
+        return self.high < other.low or other.high < self.low
+
     def refuse(self, value: Any, place: str, row: int | None = None) -> EncodingRefusal:
         where = f"{place}.{self.name}" if row is None else f"{place}[{row}].{self.name}"
         hint = self.doc and f"the field is: {self.doc}"

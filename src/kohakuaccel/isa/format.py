@@ -126,6 +126,23 @@ class Format:
         """Whether a word's constant bits are this format's."""
         return not (word ^ self.constant) & self.constant_mask
 
+    def accepts(self, word: int) -> bool:
+        """Whether a word is one that `encode` could have made: constant bits and every field's value."""
+        return self.matches(word) and all(f.allows(f.get(word)) for f in self.fields)
+
+    def differs_from(self, other: Format) -> bool:
+        """Whether no word is accepted by both: some bits are constant in both and differ, or a field's values are
+        none of the other's."""
+        if (self.constant ^ other.constant) & self.constant_mask & other.constant_mask:
+            return True
+        for mine in self.fields:
+            if not mine.mask & ~other.constant_mask and not mine.allows(mine.get(other.constant)):
+                return True
+            for theirs in other.fields:
+                if mine.slices == theirs.slices and mine.excludes(theirs):
+                    return True
+        return False
+
     # tables
 
     def encode_table(self, n: int, /, **columns: Any) -> NDArray[np.uint64]:

@@ -66,6 +66,8 @@ class Port(Value):
         self.optional = False
         self.turned_from: Port | None = None
         self.turned = False
+        self.stored = ""
+        """How its values are stored where its author says so: "float16" or "float32"."""
         self.same_as: Port | None = None
         """The port whose elements, in the same order, this handle reads under another shape."""
 
@@ -75,6 +77,7 @@ class Port(Value):
         handle = type(self)(*shape)
         handle.name = name
         handle.optional = self.optional
+        handle.stored = self.stored
         return handle
 
     @property

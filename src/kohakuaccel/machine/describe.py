@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any, cast
 
 from kohakuaccel.diagnostics import DefinitionError, did_you_mean
-from kohakuaccel.machine.model import Machine, Memory, Mesh, Port, Unit, Values
+from kohakuaccel.machine.model import NO_PORT, NOWHERE, Machine, Memory, Mesh, Port, Unit, Values
 
 Table = Mapping[str, Any]
 _MACHINE_KEYS = ("name", "family", "description", "links", "profile", "mesh", "params", "features", "timing")
@@ -219,7 +219,8 @@ class _Placed:
 
 
 def _read_mesh(family: Family, where: str, index: int, raw: Table, placed: _Placed) -> None:
-    _keys(where, raw, _MESH_KEYS, ("grid", "ports", "dram", "units"))
+    outside = "ports" in raw or "dram" in raw
+    _keys(where, raw, _MESH_KEYS, ("grid", "ports", "dram", "units") if outside else ("grid", "units"))
     nx, ny = _pair(f"{where}.grid", raw["grid"])
     for edge in (nx, ny):
         _whole(f"{where}.grid", edge, 1, _COORDINATE_LIMIT - 1)
@@ -234,16 +235,17 @@ def _read_mesh(family: Family, where: str, index: int, raw: Table, placed: _Plac
         taken[at] = who
 
     ports: list[tuple[int, int]] = []
-    for i, entry in enumerate(_typed(f"{where}.ports", raw["ports"], list, "a list of [x, y]")):
+    for i, entry in enumerate(_typed(f"{where}.ports", raw.get("ports", []), list, "a list of [x, y]")):
         at = _pair(f"{where}.ports[{i}]", entry)
         take(f"{where}.ports[{i}]", at, f"port {i}")
         ports.append(at)
         placed.ports.append(Port(index, i, *at))
-    if not 1 <= len(ports) <= 4:
+    if outside and not 1 <= len(ports) <= 4:
         raise DefinitionError("a mesh has 1 to 4 memory ports", where=f"{where}.ports", got=len(ports))
-    mesh = Mesh(index, nx, ny, *ports[0])
+    mesh = Mesh(index, nx, ny, *(ports[0] if ports else NOWHERE))
     placed.meshes.append(mesh)
-    placed.memories.append(Memory(index, _size(f"{where}.dram", raw["dram"])))
+    if outside:
+        placed.memories.append(Memory(index, _size(f"{where}.dram", raw["dram"])))
 
     units = cast(Table, _typed(f"{where}.units", raw["units"], dict, "a table of lists"))
     second = cast(Table, _typed(f"{where}.write_endpoints", raw.get("write_endpoints", {}), dict, "a table of lists"))
@@ -268,7 +270,9 @@ def _read_mesh(family: Family, where: str, index: int, raw: Table, placed: _Plac
             if write != (x, y):
                 take(place, write, f"the write endpoint of {kind} {i}")
             cx, cy = mesh.clamp(x, y)
-            port = min(range(len(ports)), key=lambda p: (abs(cx - ports[p][0]) + abs(cy - ports[p][1]), p))
+            port = min(
+                range(len(ports)), key=lambda p: (abs(cx - ports[p][0]) + abs(cy - ports[p][1]), p), default=NO_PORT
+            )
             placed.units.append((kind, index, x, y, port, write))
 
 

@@ -12,12 +12,16 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from kohakuaccel.diagnostics import did_you_mean
+from kohakuaccel.diagnostics import DefinitionError, did_you_mean
 
 if TYPE_CHECKING:
     from kohakuaccel.machine.describe import Family
 
 V = TypeVar("V", int, bool)
+NO_PORT = -1
+"""The port of a unit in a mesh that has none."""
+NOWHERE = (-1, -1)
+"""Where the dispatch agent of a mesh without memory ports sits: its units hold all memory and are reached directly."""
 
 
 class Values(Generic[V]):
@@ -89,7 +93,8 @@ class Values(Generic[V]):
 @dataclass(frozen=True, slots=True)
 class Unit:
     """A compute unit. `index` counts within its kind over the whole machine; `port` is the number (within its
-    mesh) of the one memory port it uses. Its write flits leave from (`write_x`, `write_y`)."""
+    mesh) of the one memory port it uses, NO_PORT where the mesh has no memory outside its units. Its write flits
+    leave from (`write_x`, `write_y`)."""
 
     kind: str
     index: int
@@ -125,7 +130,7 @@ class Memory:
 
 @dataclass(frozen=True, slots=True)
 class Mesh:
-    """A rectangle of routers, x in 1..nx and y in 1..ny; (agent_x, agent_y) is the dispatch agent."""
+    """A rectangle of routers, x in 1..nx and y in 1..ny; (agent_x, agent_y) is the dispatch agent (or NOWHERE)."""
 
     index: int
     nx: int
@@ -194,6 +199,9 @@ class Machine:
         return tuple(p for p in self.ports if p.mesh == mesh)
 
     def port_of(self, unit: Unit) -> Port:
+        """The memory port that a unit uses. Raises DefinitionError where its mesh has none."""
+        if unit.port == NO_PORT:
+            raise DefinitionError("the unit's mesh has no memory ports", where=f"{self.name}: {unit}")
         return self.ports_of(unit.mesh)[unit.port]
 
     @cached_property

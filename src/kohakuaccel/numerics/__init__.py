@@ -25,6 +25,14 @@ FP16 = ScalarFormat("FP16", 5, 10, 15, subnormals=True, inf_nan="ieee", overflow
 BF16 = ScalarFormat("BF16", 8, 7, 127, subnormals=True, inf_nan="ieee", overflow="infinity")
 """The top 16 bits of binary32."""
 
+FP8E4M3 = ScalarFormat("FP8E4M3", 4, 3, 7, subnormals=True, inf_nan="fn", overflow="saturate")
+FP8E5M2 = ScalarFormat("FP8E5M2", 5, 2, 15, subnormals=True, inf_nan="ieee", overflow="saturate")
+"""The 8-bit floats of the OCP."""
+
+FP8E4M3FNUZ = ScalarFormat("FP8E4M3FNUZ", 4, 3, 8, True, "fnuz", "saturate", zero="unsigned")
+FP8E5M2FNUZ = ScalarFormat("FP8E5M2FNUZ", 5, 2, 16, True, "fnuz", "saturate", zero="unsigned")
+"""The 8-bit floats with one zero and one NaN."""
+
 E8M15 = ScalarFormat("E8M15", 8, 15, 127, subnormals=False, inf_nan="ieee", overflow="infinity")
 """A vector lane's float (2.6). Codes are 24 bits, right-aligned; the units' register form is code << 8."""
 
@@ -64,6 +72,10 @@ __all__ = [
     "BF16",
     "E5M3",
     "E8M15",
+    "FP8E4M3",
+    "FP8E4M3FNUZ",
+    "FP8E5M2",
+    "FP8E5M2FNUZ",
     "FP16",
     "FP22",
     "FP32",

@@ -25,6 +25,7 @@ NanRule = Literal["canonical", "quieted", "kept"]
 _ROUNDINGS: tuple[str, ...] = ("nearest-even", "nearest-away", "toward-zero")
 _OVERFLOWS: tuple[str, ...] = ("infinity", "saturate", "marker")
 _ZEROS: tuple[str, ...] = ("none", "unsigned", "signed")
+_INF_NANS: tuple[str, ...] = ("ieee", "none", "fn", "fnuz")
 _NAN_RULES: tuple[str, ...] = ("canonical", "quieted", "kept")
 
 
@@ -34,7 +35,8 @@ class ScalarFormat(ValueSet):
 
     exp_bits, man_bits, bias: field widths and exponent bias.
     subnormals: exponent 0 holds subnormals; otherwise it is zero whatever the mantissa.
-    inf_nan:    "ieee" gives the top exponent to Inf and NaN, "none" has neither.
+    inf_nan:    "ieee" gives the top exponent to Inf and NaN, "none" has neither. Without Inf, "fn" has a NaN in the
+                codes of all ones, "fnuz" in that of minus zero; an Inf becomes NaN there.
     overflow:   where a finite value beyond the range goes: "infinity", "saturate" (the largest value), or
                 "marker" (the all-ones pattern, and no other value uses the top exponent; datasheet 2.4).
     rounding:   see `Rounding`; always from the exact value, tininess judged after rounding.
@@ -47,7 +49,7 @@ class ScalarFormat(ValueSet):
     man_bits: int
     bias: int
     subnormals: bool
-    inf_nan: Literal["ieee", "none"]
+    inf_nan: Literal["ieee", "none", "fn", "fnuz"]
     overflow: Overflow
     rounding: Rounding = "nearest-even"
     zero: Literal["signed", "unsigned", "none"] = "signed"
@@ -67,7 +69,14 @@ class ScalarFormat(ValueSet):
         check(self.rounding in _ROUNDINGS, f"rounding is one of {', '.join(_ROUNDINGS)}", self.rounding)
         check(self.overflow in _OVERFLOWS, f"overflow is one of {', '.join(_OVERFLOWS)}", self.overflow)
         check(self.zero in _ZEROS, f"zero is one of {', '.join(_ZEROS)}", self.zero)
-        check(self.inf_nan in ("ieee", "none"), "inf_nan is ieee or none", self.inf_nan)
+        check(self.inf_nan in _INF_NANS, f"inf_nan is one of {', '.join(_INF_NANS)}", self.inf_nan)
+        zero = {"fn": "signed", "fnuz": "unsigned"}.get(self.inf_nan, self.zero)
+        check(
+            self.inf_nan in ("ieee", "none")
+            or (self.signed and self.subnormals and self.overflow == "saturate" and self.zero == zero),
+            f"{self.inf_nan} has a sign, subnormals, zero {zero} and saturates",
+            self,
+        )
         ieee = self.inf_nan == "ieee"
         check(
             not ieee or (self.exp_bits >= 2 and self.man_bits >= 1),
@@ -98,7 +107,8 @@ class ScalarFormat(ValueSet):
         top = (1 << self.exp_bits) - 1
         if self.inf_nan == "ieee" or self.overflow == "marker":
             top -= 1
-        return (2 - pow2(-self.man_bits)) * pow2(top - self.bias)
+        ends = 2 if self.inf_nan == "fn" else 1  # the code above the largest value is its NaN
+        return (2 - ends * pow2(-self.man_bits)) * pow2(top - self.bias)
 
     @property
     def lowest(self) -> float:
@@ -140,6 +150,8 @@ class ScalarFormat(ValueSet):
             held.add("negative values")
         if self.inf_nan == "ieee":
             held |= {"Inf", "NaN"}
+        elif self.inf_nan != "none":
+            held.add("NaN")
         return frozenset(held)
 
     def quantum(self, exponent: int) -> int:
@@ -184,8 +196,29 @@ class ScalarFormat(ValueSet):
         parameters = self._parameters.copy()
         parameters[codecs.NAN_MODE] = _NAN_RULES.index(nan)
         codecs.encode_float(flat, codes, parameters, self.max, counts)
+        if self.inf_nan in ("fn", "fnuz"):
+            self._mark_nan(flat, codes, counts, nan)
         _settle(self, flat, counts, tally)
         return codes.astype(self.code_dtype).reshape(source.shape)
+
+    def _mark_nan(
+        self, values: NDArray[np.float64], codes: NDArray[np.uint32], counts: NDArray[np.int64], nan: NanRule
+    ) -> None:
+        """NaN and Inf to the one NaN there is; the kernel has taken both for values beyond the range."""
+        from kohakuaccel.numerics import codecs
+
+        infinite, none = np.isinf(values), np.isnan(values)
+        sign = np.uint32(1 << (self.bits - 1))
+        if self.inf_nan == "fnuz":
+            codes[infinite | none] = sign
+        else:
+            ones = sign - np.uint32(1)
+            codes[(codes & ones) == ones] -= np.uint32(1)
+            minus = np.signbit(values) & (infinite | (none & (nan != "canonical")))
+            codes[infinite | none] = ones
+            codes[minus] |= sign
+        counts[codecs.NAN] = 0
+        counts[[codecs.SATURATED, codecs.INEXACT]] -= int(infinite.sum())
 
     def decode(self, codes: ArrayLike) -> NDArray[np.float64]:
         """Values float64 of an array of codes, exact; a NaN keeps sign and payload. Refuses what is none."""
@@ -196,6 +229,12 @@ class ScalarFormat(ValueSet):
         flat = np.require(source, np.uint32, ["C", "W"]).reshape(-1)
         values = np.empty(flat.size, np.float64)
         unlawful = codecs.decode_float(flat, values, self._parameters)
+        sign = 1 << (self.bits - 1)
+        if self.inf_nan == "fn":
+            ones = (flat & (sign - 1)) == sign - 1
+            values[ones] = np.copysign(np.nan, values[ones])
+        elif self.inf_nan == "fnuz":
+            values[flat == sign] = np.nan
         if unlawful:
             raise Refusal(
                 "every code is one the format writes",

@@ -8,14 +8,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 from kohakuaccel.diagnostics import Refusal, SourceLine
 
-Array = NDArray[np.float16]
+Array = NDArray[np.floating[Any]]
+"""Values as a buffer stores them: float16 or float32."""
 
 
 class BufferLayout(Protocol):
@@ -26,6 +27,11 @@ class BufferLayout(Protocol):
 
     @property
     def size(self) -> int: ...
+
+    @property
+    def dtype(self) -> np.dtype[np.floating[Any]]:
+        """float16 or float32: how values are stored."""
+        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +52,8 @@ class BufferSpec:
 
     def __str__(self) -> str:
         shape = "x".join(str(n) for n in self.shape) or "scalar"
-        return f"{self.name} {self.role} {shape} fp16  {self.layout}  {self.layout.nbytes:,} B"
+        stored = f"fp{8 * self.layout.dtype.itemsize}"
+        return f"{self.name} {self.role} {shape} {stored}  {self.layout}  {self.layout.nbytes:,} B"
 
 
 class Band(Protocol):
@@ -73,7 +80,7 @@ class Band(Protocol):
         ...
 
     def run(self, values: dict[int, Array]) -> None:
-        """Compute in the machine's formats: read `values[buffer]` (float16, logical order), set the outputs."""
+        """Compute in the machine's formats: read `values[buffer]` (as stored, logical order), set the outputs."""
         ...
 
 
@@ -162,7 +169,7 @@ class Schedule:
         return max(enumerate(lines), key=lambda item: (item[1][0], item[0]))[1][1] if lines else None
 
     def run(self, inputs: Sequence[Array]) -> list[Array]:
-        """Outputs in the machine's formats. inputs: one float16 array per In port, in order."""
+        """Outputs in the machine's formats. inputs: one array per In port, in order."""
         values: dict[int, Array] = {}
         for number, spec in enumerate(self.buffers):
             given = self.source_values(spec, inputs)
@@ -180,12 +187,25 @@ class Schedule:
 
     @staticmethod
     def source_values(spec: BufferSpec, inputs: Sequence[Array]) -> Array | None:
-        """What an "in" or "table" buffer holds, in its logical order; None for the others."""
+        """What an "in" or "table" buffer holds, in its logical order; None for the others. float32 that is wanted in
+        FP16 is rounded once and saturates."""
         if spec.role == "table" and spec.contents is not None:
             return np.ascontiguousarray(spec.contents)
         if spec.role != "in":
             return None
-        given = np.asarray(inputs[spec.port], np.float16)
+        given = narrowed(np.asarray(inputs[spec.port]), spec.layout.dtype)[0]
         if spec.transposed:
             given = np.swapaxes(given.reshape(*spec.shape[:-2], spec.shape[-1], spec.shape[-2]), -1, -2)
         return np.ascontiguousarray(given).reshape(spec.shape)
+
+
+def narrowed(values: NDArray[Any], dtype: np.dtype[np.floating[Any]]) -> tuple[Array, int]:
+    """Values in a storage type, and how many finite ones float16 saturated (float32 keeps all it is given)."""
+    if values.dtype == dtype:
+        return values, 0
+    with np.errstate(over="ignore"):
+        made = values.astype(dtype)
+    if dtype != np.float16 or values.dtype != np.float32:
+        return made, 0
+    over = np.isinf(made) & np.isfinite(values)
+    return np.where(over, np.copysign(np.float16(65504), made), made), int(np.count_nonzero(over))

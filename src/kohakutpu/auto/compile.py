@@ -13,17 +13,20 @@ from kohakuaccel.graph import Graph, Statement
 from kohakuaccel.graph.rewrite import Rewrites
 from kohakuaccel.graph.verify import verify
 from kohakuaccel.machine import Machine
+from kohakuaccel.numerics import FP32
 from kohakutpu.auto.access import long
 from kohakutpu.auto.emit import emit
 from kohakutpu.auto.fusion import Sources, stage_of
 from kohakutpu.auto.host import HostStep
 from kohakutpu.auto.normalise import normalised
 from kohakutpu.auto.plan import GraphPlan
-from kohakutpu.auto.stages import RowStage, Stage
+from kohakutpu.auto.stages import RowStage, Stage, TileStage
 from kohakutpu.auto.steps import KernelStep, LibraryStep, Step
 from kohakutpu.auto.storage import in_reach, operands_in_reach
 from kohakutpu.auto.substitute import Cut, Substitution, cut, registered
+from kohakutpu.lower.work import NOT_TURNED
 
+Storage = Literal["half", "graph"]
 Part = Stage | LibraryStep | str
 """A stage, a library's kernel, or a statement left to the host."""
 
@@ -35,19 +38,27 @@ def compile_graph(
     host: Literal["allow", "refuse"] = "allow",
     substitutions: Sequence[Substitution] | None = None,
     rewrites: Rewrites | None = None,
+    storage: Storage = "half",
 ) -> GraphPlan:
     """The plan of a graph on a machine.
+
+    storage="graph": values that the graph types FP32 are stored so where a vector stage makes them, else (products) as
+    FP16, which `pretty` says; an epilogue of such a product is a stage of its own. "half": all are FP16, but for what
+    is computed from tensors that are stored in FP32.
 
     host="refuse": a statement that no unit computes is a Refusal that names it and the reason. substitutions: kernels
     that may stand for patterns (None: the registered ones). rewrites: what changes the graph first (None: the tidy
     rules and the shifted forms).
     """
     found = cut(verify(graph), registered() if substitutions is None else substitutions)
-    return _Compiler(normalised(found.graph, rewrites), machine, host == "refuse", found).plan()
+    return _Compiler(normalised(found.graph, rewrites), machine, host == "refuse", found, storage).plan()
 
 
 class _Compiler:
-    def __init__(self, graph: Graph, machine: Machine, refuse: bool, found: Cut) -> None:
+    def __init__(self, graph: Graph, machine: Machine, refuse: bool, found: Cut, storage: Storage) -> None:
+        self.by_graph = storage == "graph"
+        self.narrow: dict[str, str] = {}
+        """Values typed FP32 that are stored as FP16, and why."""
         self.graph, self.machine, self.refuse = operands_in_reach(graph, machine), machine, refuse
         self.found = found
         self.single: dict[str, str] = {}
@@ -62,7 +73,16 @@ class _Compiler:
                 continue
             notes = tuple(f"{name} is computed by itself: {why}" for name, why in self.single.items())
             inner = frozenset(label for labels in self.found.labels for label in labels)
-            return GraphPlan(self.graph, self.machine, steps, notes, inner)
+            if self.by_graph:
+                notes += tuple(f"{name} is typed FP32 and stored as FP16: {why}" for name, why in self.narrow.items())
+            return GraphPlan(self.graph, self.machine, steps, notes, inner, self._wide)
+
+    @property
+    def _wide(self) -> frozenset[str]:
+        """Values that are stored in FP32."""
+        if not self.by_graph:
+            return frozenset()
+        return frozenset(v.name for v in self.graph.values if v.dtype == FP32 and v.name not in self.narrow)
 
     @property
     def _library(self) -> list[LibraryStep]:
@@ -77,7 +97,7 @@ class _Compiler:
 
     def _parts(self) -> list[Part]:
         """A stage or a host statement for every value that has to exist, in the order of the graph."""
-        sources = Sources(self.graph, self.machine, self.single, self.short)
+        sources = Sources(self.graph, self.machine, self.single, self.short, self._wide)
         wanted = {name for _, name in self.graph.outputs}
         parts: list[Part] = []
         for value in reversed(self.graph.values):
@@ -93,6 +113,9 @@ class _Compiler:
                         self.graph = changed
                         raise _Again from problem
                     self._host(value.name, problem.rule)
+            if isinstance(part, TileStage) and value.name in sources.wide:
+                self.narrow[value.name] = "clusters drain it so"
+                raise _Again
             parts.append(part)
             wanted.update(part.reads if isinstance(part, Stage) else (r.value for r in value.body.reads()))
         return [*self._library, *parts[::-1]]
@@ -152,22 +175,25 @@ class _Compiler:
             names = tuple(p for p in group if isinstance(p, str))
             needs = dict.fromkeys(n for p in names for n in self._needs(p) if n not in names)
             reason = "; ".join(dict.fromkeys(self.hosted[n] for n in names))
-            return HostStep(names, reason, tuple(needs), tuple(n for n in names if n in exported))
+            return HostStep(names, reason, tuple(needs), tuple(n for n in names if n in exported), self._wide)
         stages = [p for p in group if isinstance(p, Stage)]
         return self._kernel(stages, exported, before)
 
     def _kernel(self, stages: list[Stage], exported: frozenset[str], before: list[Step]) -> KernelStep:
         name = f"auto{sum(isinstance(s, KernelStep) for s in before)}"
-        emitted = emit(self.graph, self.machine, stages, exported, name)
+        emitted = emit(self.graph, self.machine, stages, exported, name, self._wide if self.by_graph else None)
         hints = tuple(self._left_as(o.value, before) for o in emitted.inputs)
         try:
-            return KernelStep(self.machine, emitted, stages, hints)
+            return KernelStep(self.machine, emitted, stages, hints, self._wide)
         except Refusal as problem:
             stage = emitted.lines.get(problem.source.line) if problem.source else None
             if stage is None or problem.source is None or problem.source.file != "graph":
                 raise
             root = stage.root.name
-            if len(stage.members) > 1:
+            turned = [n for n in stage.reads if n in self._wide and isinstance(self.graph[n], Statement)]
+            if problem.rule == NOT_TURNED and turned:
+                self.narrow.update(dict.fromkeys(turned, f"{root} reads it in another order; {NOT_TURNED}"))
+            elif len(stage.members) > 1:
                 self.single[root] = problem.rule
             elif isinstance(stage, RowStage) and root not in self.short and len(long(stage.parts[0].columns)) > 1:
                 self.short.add(root)  # before the host: rows of one axis may lie as the operands do

@@ -58,9 +58,17 @@ class Emitted:
     """The stage that each source line of the trace stands for."""
 
 
-def emit(graph: Graph, machine: Machine, stages: Sequence[Stage], exported: frozenset[str], name: str) -> Emitted:
-    """One kernel of several stages. exported: the values that leave it."""
-    made = _Emitter(graph, machine, exported)
+def emit(
+    graph: Graph,
+    machine: Machine,
+    stages: Sequence[Stage],
+    exported: frozenset[str],
+    name: str,
+    wide: frozenset[str] | None = None,
+) -> Emitted:
+    """One kernel of several stages. exported: the values that leave it. wide: those that are stored in FP32, all others
+    in FP16; None: each as its stage makes it."""
+    made = _Emitter(graph, machine, exported, wide)
     lines: dict[int, Stage] = {}
     with recording() as active:
         for number, stage in enumerate(stages, 1):
@@ -79,8 +87,8 @@ def _short(body: Expr, most: int = 100) -> str:
 
 
 class _Emitter:
-    def __init__(self, graph: Graph, machine: Machine, exported: frozenset[str]) -> None:
-        self.graph, self.machine, self.exported = graph, machine, exported
+    def __init__(self, graph: Graph, machine: Machine, exported: frozenset[str], wide: frozenset[str] | None) -> None:
+        self.graph, self.machine, self.exported, self.wide = graph, machine, exported, wide
         self.inputs: dict[Operand, L.In] = {}
         self.outputs: dict[str, L.Out] = {}
         self.homes: dict[str, _Tilings] = {}
@@ -91,11 +99,12 @@ class _Emitter:
         """The port that a value is written into."""
         if name in self.homes:
             return self.homes[name]
+        stored = None if self.wide is None else "float32" if name in self.wide else "float16"
         if name in self.exported:
-            made = L.Out(*shape)
+            made = L.Out(*shape, dtype=stored)
             self.outputs[name] = made
         else:
-            made = L.temp(*shape)
+            made = L.temp(*shape, dtype=stored)
         made.name = name
         self.homes[name] = made
         return made

@@ -34,12 +34,14 @@ def _contraction(statement: Statement) -> Contraction | None:
 @dataclass
 class Sources:
     """What a search asks of the graph. single: statements that stay alone, and why. short: statements whose rows are
-    their last axis, as no operand reaches the order of longer ones."""
+    their last axis, as no operand reaches the order of longer ones. wide: values that are stored in FP32 where a stage
+    can, and are not computed from accumulators."""
 
     graph: Graph
     machine: Machine
     single: Mapping[str, str] = field(default_factory=dict[str, str])
     short: Container[str] = ()
+    wide: Container[str] = ()
 
     @cached_property
     def readers(self) -> dict[str, frozenset[str]]:

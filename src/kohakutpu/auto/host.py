@@ -27,20 +27,22 @@ LARGEST = 65504.0
 
 @dataclass(frozen=True)
 class HostStep:
-    """Statements computed in float64 and exact integers. inputs, outputs: the values it takes and leaves.
+    """Statements computed in float64 and exact integers. inputs, outputs: the values it takes and leaves; wide: values
+    that are stored in FP32.
 
-    What it leaves is rounded once, to nearest: a real value to FP16, beyond 65504 to that. Whole numbers stay exact,
-    and stay on the host. A truth value is 1 or 0.
+    What it leaves is rounded once, to nearest: a real value to FP16, beyond 65504 to that, or to FP32. Whole numbers
+    stay exact, and stay on the host. A truth value is 1 or 0.
     """
 
     statements: tuple[str, ...]
     reason: str
     inputs: tuple[str, ...]
     outputs: tuple[str, ...]
+    wide: frozenset[str] = frozenset()
 
     def run(self, graph: Graph, values: Mapping[str, Array]) -> dict[str, Array]:
         """What it leaves, by name, as it is stored: halves and whole numbers; values: at least `inputs`, likewise."""
-        return {name: stored(graph, name, array) for name, array in self._computed(graph, values).items()}
+        return {name: self._stored(graph, name, array) for name, array in self._computed(graph, values).items()}
 
     def launch(self, graph: Graph, values: Mapping[str, Any], device: Device) -> dict[str, Any]:
         """What it leaves: tensors of the device, and arrays of whole numbers. values: likewise; tensors are read back.
@@ -53,8 +55,10 @@ class HostStep:
         arrays = {name: v if isinstance(v, np.ndarray) else v.numpy() for name, v in given.items()}
         made: dict[str, Any] = {}
         for name, array in self._computed(graph, arrays).items():
-            halves = stored(graph, name, array)
-            if halves.dtype == np.float16:
+            halves = self._stored(graph, name, array)
+            if halves.dtype == np.float32:
+                made[name] = as_tensor(halves, device=device, dtype=np.float32, overflow="inf", where=name)
+            elif halves.dtype == np.float16:
                 # A finite number beyond FP16, and only that, becomes another infinity or not one at all.
                 lost = np.isfinite(array) & (np.abs(halves) == LARGEST) & (np.abs(array) >= LARGEST + 16)
                 device.counters.saturations += int(np.count_nonzero(lost))
@@ -67,7 +71,13 @@ class HostStep:
 
     def nbytes(self, graph: Graph) -> int:
         """Bytes that it reads and leaves, each value in the format it is stored in."""
-        return sum(_nbytes(graph, name) for name in (*self.inputs, *self.outputs))
+        return sum(_nbytes(graph, name, name in self.wide) for name in (*self.inputs, *self.outputs))
+
+    def _stored(self, graph: Graph, name: str, array: Array) -> Array:
+        if name not in self.wide or kind_of(graph[name].dtype) != "real":
+            return stored(graph, name, array)
+        with np.errstate(over="ignore"):
+            return np.asarray(array).astype(np.float32)
 
     def _computed(self, graph: Graph, values: Mapping[str, Array]) -> dict[str, Array]:
         known = {name: _number(graph, name, values[name]) for name in self.inputs}
@@ -101,7 +111,7 @@ def _number(graph: Graph, name: str, array: Array) -> Array:
             return array
 
 
-def _nbytes(graph: Graph, name: str) -> int:
+def _nbytes(graph: Graph, name: str, wide: bool) -> int:
     value = graph[name]
-    bits = value.dtype.bits if isinstance(value.dtype, IntFormat) else 16
+    bits = value.dtype.bits if isinstance(value.dtype, IntFormat) else 32 if wide else 16
     return prod(value.shape) * bits // 8

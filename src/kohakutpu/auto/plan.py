@@ -22,12 +22,13 @@ if TYPE_CHECKING:
     from kohakutpu.device import Device
     from kohakutpu.tensor import Tensor
 
-Half = NDArray[np.float16]
+Real = NDArray[np.floating[Any]]
 
 
 class GraphPlan:
     """A graph's steps on one machine. graph: as rewritten; what a library's kernel makes is an input of it, what it
-    takes is an output under one of the labels `inner`. notes: what was decided about fusion."""
+    takes is an output under one of the labels `inner`. notes: what was decided about fusion and storage. wide: values
+    that are stored in FP32."""
 
     def __init__(
         self,
@@ -36,11 +37,13 @@ class GraphPlan:
         steps: tuple[Step, ...],
         notes: tuple[str, ...] = (),
         inner: frozenset[str] = frozenset(),
+        wide: frozenset[str] = frozenset(),
     ) -> None:
         self.graph = graph
         self.machine = machine
         self.steps = steps
         self.notes = notes
+        self.wide = wide
         made = {name for s in steps if isinstance(s, LibraryStep) for name in s.outputs}
         self.inputs = tuple(v for v in graph.inputs if v.name not in made)
         self.outputs = tuple((label, name) for label, name in graph.outputs if label not in inner)
@@ -107,11 +110,16 @@ class GraphPlan:
                 raise Refusal("an input has its shape", where=f"input {name}", got=got, limit=shape)
 
     def _given(self, value: Input, given: Any, device: Device) -> Any:
-        from kohakutpu.tensor import as_tensor
+        from kohakutpu.tensor import Tensor, as_tensor
 
         if kind_of(value.dtype) == "int":
             return np.asarray(given).astype(np.int64)
-        return as_tensor(given, device=device, where=f"input {value.name}")
+        if isinstance(given, Tensor):
+            return as_tensor(given, device=device, where=f"input {value.name}")
+        return as_tensor(given, device=device, dtype=self._dtype(value.name), where=f"input {value.name}")
+
+    def _dtype(self, name: str) -> str | None:
+        return "float32" if name in self.wide else None
 
     def _kept(self, device: Device) -> dict[str, Any]:
         """Constants as tensors of one device: packed once per byte order, kept with the plan."""
@@ -119,7 +127,9 @@ class GraphPlan:
 
         if device not in self._constants:
             self._constants[device] = {
-                v.name: v.array if kind_of(v.dtype) == "int" else as_tensor(v.array, device=device, where=v.name)
+                v.name: v.array
+                if kind_of(v.dtype) == "int"
+                else as_tensor(v.array, device=device, dtype=self._dtype(v.name), where=v.name)
                 for v in self.graph.values
                 if isinstance(v, Constant)
             }
@@ -145,7 +155,7 @@ class GraphPlan:
         for v in self.graph.values:
             if v in self.inputs or isinstance(v, Constant):
                 given = np.asarray(inputs[v.name]) if isinstance(v, Input) else v.array
-                values[v.name] = given if kind_of(v.dtype) == "int" else given.astype(np.float16)
+                values[v.name] = given if kind_of(v.dtype) == "int" else given.astype(self._dtype(v.name) or "float16")
         for step in self.steps:
             some = {name: values[name] for name in step.inputs}
             if isinstance(step, HostStep):
@@ -156,14 +166,14 @@ class GraphPlan:
                 values.update(step.compute(level, some, self._shapes))
         return {label: values[name] for label, name in self.outputs}
 
-    def _library(self, step: LibraryStep, values: Mapping[str, NDArray[Any]]) -> dict[str, Half]:
+    def _library(self, step: LibraryStep, values: Mapping[str, NDArray[Any]]) -> dict[str, Real]:
         """A library's kernel has its own levels; here it runs on a fresh device."""
         from kohakutpu.device import Device
         from kohakutpu.tensor import as_tensor
 
         device = Device(self.machine)
-        tensors = {name: as_tensor(a, device=device, dtype=np.float16) for name, a in values.items()}
-        return {name: t.numpy() for name, t in step.launch(tensors, self._shapes).items()}
+        tensors = {name: as_tensor(a, device=device, dtype=a.dtype) for name, a in values.items()}
+        return {name: t.storage.host().reshape(t.shape) for name, t in step.launch(tensors, self._shapes).items()}
 
 
 def _default() -> Device:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import Counter
 from math import isfinite
 
-from kohakuaccel.graph import Const, Expr, Op
+from kohakuaccel.graph import Cast, Const, Expr, Op, kind_of
 from kohakutpu.auto.expressions import nodes
 
 
@@ -18,6 +18,8 @@ def simplified(expr: Expr) -> Expr:
 
     before  x * 0.5 * ((recip(exp2(fma(x * (x * x), 0.044715, x) * c) + 1.0) * 2.0 - 1.0) + 1.0)
     after   x * recip(exp2(x * fma(x * x, 0.044715 * c, c)) + 1.0)
+
+    Casts from one real format to another go: a vector core computes in one.
     """
     uses = Counter(id(c) for e in nodes(expr) for c in e.children)
     done: dict[int, Expr] = {}
@@ -29,7 +31,9 @@ def simplified(expr: Expr) -> Expr:
             children = tuple(visit(c) for c in e.children)
             made = e if all(a is b for a, b in zip(children, e.children)) else e.with_children(children)
             alone = tuple(uses[id(c)] == 1 or isinstance(c, Const) for c in e.children)
-            done[id(e)] = _simpler(made, alone) if isinstance(made, Op) else made
+            if isinstance(made, Cast) and kind_of(made.dtype) == "real":
+                made = made.arg
+            done[id(e)] = _simpler(made, alone) if isinstance(e, Op) and isinstance(made, Op) else made
         return done[id(e)]
 
     return visit(expr)
@@ -61,6 +65,8 @@ def _simpler(e: Op, alone: tuple[bool, ...]) -> Expr:
             return _product((e.args[0], e.args[1]), alone)
         case "fma":
             return _fma(*e.args) if alone[0] else e
+        case "recip" if isinstance(root := e.args[0], Op) and root.name == "sqrt":
+            return Op("rsqrt", root.args)  # the machine's square root is recip(rsqrt(x))
         case _:
             return e
 

@@ -16,7 +16,7 @@ from kohakuaccel.machine import Machine
 from kohakutpu.auto.emit import Emitted, Operand
 from kohakutpu.auto.host import HostStep
 from kohakutpu.auto.stages import Stage
-from kohakutpu.layouts import Streamable
+from kohakutpu.layouts import FP16, FP32, Element, Streamable
 from kohakutpu.lower.binding import Binding
 from kohakutpu.lower.plan import Plan
 from kohakutpu.lower.scheduling import build_schedule
@@ -25,21 +25,28 @@ if TYPE_CHECKING:
     from kohakutpu.lang.kernel import Hint
     from kohakutpu.tensor import Tensor
 
-Half = NDArray[np.float16]
+Real = NDArray[np.floating[Any]]
 PLANS_KEPT = 8  # byte orders of operands that a step remembers its plans for
 
 
 class KernelStep:
-    """A kernel of several stages that the scheduler wrote. hints: per input, the byte order an earlier step leaves."""
+    """A kernel of several stages that the scheduler wrote. hints: per input, the byte order an earlier step leaves.
+    wide: values that are stored in FP32."""
 
     def __init__(
-        self, machine: Machine, emitted: Emitted, stages: Sequence[Stage], hints: tuple[Hint | None, ...]
+        self,
+        machine: Machine,
+        emitted: Emitted,
+        stages: Sequence[Stage],
+        hints: tuple[Hint | None, ...],
+        wide: frozenset[str] = frozenset(),
     ) -> None:
         self.machine = machine
         self.emitted = emitted
         self.stages = tuple(stages)
-        self._plans: dict[tuple[Hint | None, ...], Plan] = {}
-        self.plan = self.planned(hints)
+        self._plans: dict[object, Plan] = {}
+        stored = tuple(FP32 if o.value in wide else FP16 for o in emitted.inputs)
+        self.plan = self.planned(hints, stored if FP32 in stored else ())
 
     @property
     def name(self) -> str:
@@ -55,16 +62,17 @@ class KernelStep:
         """Values it leaves."""
         return tuple(o.value for o in self.emitted.outputs)
 
-    def planned(self, hints: tuple[Hint | None, ...]) -> Plan:
-        """The plan for operands that lie in these orders on the device."""
-        if hints not in self._plans:
+    def planned(self, hints: tuple[Hint | None, ...], stored: tuple[Element, ...] = ()) -> Plan:
+        """The plan for operands that lie in these orders on the device, and are stored so (FP16 where it ends)."""
+        key = hints, stored
+        if key not in self._plans:
             trace = self.emitted.trace
             shapes = tuple(tuple(int(str(a)) for a in port.axes) for port in trace.ports)
-            schedule = build_schedule(trace, self.machine, Binding({}, (), shapes), hints)
-            self._plans[hints] = Plan(self.machine, schedule)
+            schedule = build_schedule(trace, self.machine, Binding({}, (), shapes, stored), hints)
+            self._plans[key] = Plan(self.machine, schedule)
             if len(self._plans) > PLANS_KEPT:
                 self._plans.pop(next(iter(self._plans)))
-        return self._plans[hints]
+        return self._plans[key]
 
     def left_as(self, value: str) -> Hint | None:
         """The byte order in which it leaves a value, for whoever reads it next."""
@@ -76,17 +84,17 @@ class KernelStep:
 
     def launch(self, values: Mapping[str, Tensor], shapes: Mapping[str, tuple[int, ...]]) -> dict[str, Tensor]:
         """Run on the device of the values: what it leaves, by name."""
-        from kohakutpu.lang.kernel import hints_of, launch
+        from kohakutpu.lang.kernel import hints_of, launch, stored_of
 
         tensors = [_shaped(values[o.value], o) for o in self.emitted.inputs]
         for t in tensors:
             t.storage.settle()
         hints = tuple(h if h is not None and h[1] else None for h in hints_of(tensors))
         device = next(iter(values.values())).device
-        results = launch(self.planned(hints), tensors, device)
+        results = launch(self.planned(hints, stored_of(tensors)), tensors, device)
         return {o.value: t.reshape(shapes[o.value]) for o, t in zip(self.emitted.outputs, results)}
 
-    def compute(self, level: str, values: Mapping[str, Half], shapes: Mapping[str, tuple[int, ...]]) -> dict[str, Half]:
+    def compute(self, level: str, values: Mapping[str, Real], shapes: Mapping[str, tuple[int, ...]]) -> dict[str, Real]:
         """Run one level ("schedule", "program", "image") on arrays."""
         arrays = [_arranged(values[o.value], o) for o in self.emitted.inputs]
         results = getattr(self.plan, f"run_{level}")(*arrays)
@@ -134,7 +142,7 @@ def _shaped(t: Tensor, operand: Operand) -> Tensor:
     return t.reshape(operand.shape)
 
 
-def _arranged(values: Half, operand: Operand) -> Half:
+def _arranged(values: Real, operand: Operand) -> Real:
     if operand.moved:
         shape, order = operand.moved
         values = values.reshape(shape).transpose(order)

@@ -28,7 +28,7 @@ def tile_stage(sources: Sources, root: Statement, alone: bool) -> TileStage | No
         if found is None:
             raise Unsupported(_operand_problem(sources, root), where=f"statement {root.name}")
         return found
-    if root.reduction or alone:
+    if root.reduction or alone or root.name in sources.wide:  # clusters' stages store FP16
         return None
     members = {root.name: root}
     inner = frozenset[str]()

@@ -24,6 +24,7 @@ from kohakutpu.kernels.elementwise import (
     minimum_scalar,
     mul,
     mul_scalar,
+    narrow,
     neg,
     rdiv_scalar,
     recip,
@@ -34,6 +35,7 @@ from kohakutpu.kernels.elementwise import (
     silu,
     sqrt,
     sub,
+    widen,
 )
 from kohakutpu.kernels.linear import linear
 from kohakutpu.kernels.mlp import gated_mlp, geglu, mlp, swiglu
@@ -114,6 +116,7 @@ __all__ = [
     "mul",
     "mul_row",
     "mul_scalar",
+    "narrow",
     "neg",
     "online_attention",
     "permute",
@@ -143,4 +146,5 @@ __all__ = [
     "sub_row",
     "swiglu",
     "tile",
+    "widen",
 ]

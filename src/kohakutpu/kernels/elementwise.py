@@ -194,3 +194,17 @@ def gelu(x=L.In(...), y=L.Out(...)):
     """Gelu in its tanh form: x * sigmoid(2 * sqrt(2/pi) * (x + 0.044715 x^3)); at most 5e-4 from the exact one."""
     for e in grid(x.parts()):
         y[e] <<= activations.gelu(x[e])
+
+
+@kernel
+def widen(x=L.In(...), y=L.Out(..., dtype="float32")):
+    """x in FP32: exact, NaN canonical."""
+    for e in grid(x.parts()):
+        y[e] <<= x[e]
+
+
+@kernel
+def narrow(x=L.In(...), y=L.Out(..., dtype="float16")):
+    """x in FP16: FP32 rounds to E8M15 as it is read and to FP16 as it is stored; what saturates is counted."""
+    for e in grid(x.parts()):
+        y[e] <<= x[e]

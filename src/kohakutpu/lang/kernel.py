@@ -23,7 +23,7 @@ from kohakutpu.recording import current
 if TYPE_CHECKING:
     from kohakuaccel.machine import Machine
     from kohakutpu.device import Device
-    from kohakutpu.layouts import Layout
+    from kohakutpu.layouts import Element, Layout
     from kohakutpu.lower.plan import Plan
     from kohakutpu.tensor import Tensor
 
@@ -109,7 +109,7 @@ class Kernel:
         tensors = [a for a in operands if hasattr(a, "storage")]
         machine = tensors[0].device.machine if tensors else default().machine
         present = [a for a in operands if a is not None]
-        return self._plan(machine, shapes, hints_of(present), chosen, present)
+        return self._plan(machine, shapes, hints_of(present), chosen, present, stored_of(present))
 
     def clear(self) -> None:
         """Forget every trace and plan."""
@@ -182,11 +182,13 @@ class Kernel:
         hints: tuple[Hint | None, ...],
         knobs: Mapping[str, object],
         arguments: Sequence[object] = (),
+        stored: tuple[Element, ...] = (),
     ) -> Plan:
         key = (
             machine.fingerprint,
             tuple(shapes),
             hints,
+            stored,
             tuple(sorted((name, _knob_key(value)) for name, value in knobs.items())),
             self._environment(),
         )
@@ -219,7 +221,7 @@ class Kernel:
             for name, value in self._tune(machine, sizes).items():
                 chosen.setdefault(name, value)
         trace = self._trace(absent, chosen)
-        schedule = build_schedule(trace, machine, bind(trace, present), hints)
+        schedule = build_schedule(trace, machine, bind(trace, present, stored), hints)
         found = Plan(machine, schedule, _operand_notes(arguments, schedule.buffers), trace)
         self._plans[key] = found
         if len(self._plans) > PLANS_KEPT:
@@ -256,7 +258,7 @@ class Kernel:
         for t in tensors:
             t.storage.settle()
         shapes = [None if t is None else t.shape for t in given]
-        plan = self._plan(device.machine, shapes, hints_of(tensors), chosen)
+        plan = self._plan(device.machine, shapes, hints_of(tensors), chosen, stored=stored_of(tensors))
         results = launch(plan, tensors, device)
         return results[0] if len(results) == 1 else tuple(results)
 
@@ -275,11 +277,15 @@ def launch(plan: Plan, tensors: Sequence[Tensor], device: Device) -> list[Tensor
             held[number] = source.buffer(plan.layout(number))
         elif spec.role == "table":
             held[number] = _table(plan, number, device).buffer(plan.layout(number))
-        elif spec.role == "out":
-            held[number] = allocate(device, spec.layout.nbytes)
-    workspace = allocate(device, plan.workspace.nbytes) if plan.workspace.nbytes else None
+    given = tuple(b.address for b in held.values())
+    before = plan.placed.get(given, {})
+    for number, spec in enumerate(plan.buffers):
+        if spec.role == "out":
+            held[number] = allocate(device, spec.layout.nbytes, before.get(number))
+    workspace = allocate(device, plan.workspace.nbytes, before.get(-1)) if plan.workspace.nbytes else None
     addresses = {n: b.address for n, b in held.items()}
     device.run(plan.image(plan.addresses(addresses, workspace.address if workspace else 0)))
+    plan.remember(given, addresses | ({-1: workspace.address} if workspace else {}))
     device.counters.device_relayouts += plan.relayouts
     dtype = np.result_type(*(t.dtype for t in tensors)) if tensors else np.dtype(np.float16)
     return [
@@ -348,6 +354,15 @@ def _knob_key(value: object) -> object:
     return (type(value).__name__, repr(value) if isinstance(value, float) else value)
 
 
+def stored_of(arguments: Sequence[object]) -> tuple[Element, ...]:
+    """How each argument is stored: FP16 but for tensors that are FP32; empty where there are none of those."""
+    from kohakutpu.layouts import FP16, FP32
+    from kohakutpu.tensor import Tensor
+
+    found = tuple(a.storage.element if isinstance(a, Tensor) else FP16 for a in arguments)
+    return found if FP32 in found else ()
+
+
 def hints_of(arguments: Sequence[object]) -> tuple[Hint | None, ...]:
     """Per argument, a byte order its value has on the device, and whether it exists in that order only: a value
     that only a kernel wrote is moved on the device rather than through the host."""
@@ -357,7 +372,8 @@ def hints_of(arguments: Sequence[object]) -> tuple[Hint | None, ...]:
     found: list[Hint | None] = []
     for a in arguments:
         layouts = a.layouts() if isinstance(a, Tensor) else ()
-        walkable = [layout for layout in layouts if isinstance(layout, Streamable)]
+        own = a.storage.element if isinstance(a, Tensor) else None
+        walkable = [layout for layout in layouts if isinstance(layout, Streamable) and layout.element == own]
         born = isinstance(a, Tensor) and a.storage.device_only
         found.append((walkable[0], born) if walkable else None)
     if any(hint is not None and hint[1] for hint in found):

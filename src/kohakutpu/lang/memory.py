@@ -11,18 +11,18 @@ from types import EllipsisType
 from typing import Literal
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike, DTypeLike, NDArray
 
 from kohakuaccel.diagnostics import Refusal, SourceLine
 from kohakuaccel.lang.dims import DimExpr
 from kohakuaccel.lang.ports import Axis, Port
 from kohakuaccel.lang.trace import StatementNode, recorder, user_line
 from kohakuaccel.lang.values import Contraction, View
-from kohakutpu.lang.ports import _positive, _Tilings
+from kohakutpu.lang.ports import _positive, _Tilings, stored_name
 
 
 class Temp(_Tilings):
-    """A temporary tensor in device memory, FP16."""
+    """A temporary tensor in device memory."""
 
     direction: Literal["in", "out", "temp", "table"] = "temp"
 
@@ -90,10 +90,11 @@ class Table(_Tilings):
         return values
 
 
-def temp(*shape: Axis | EllipsisType) -> Temp:
-    """A temporary of this shape; a leading `...` gives it the batch axes of the inputs."""
+def temp(*shape: Axis | EllipsisType, dtype: DTypeLike | None = None) -> Temp:
+    """A temporary of this shape; a leading `...` gives it the batch axes of the inputs. dtype: as for `Out`."""
     active = recorder("a temporary")
     made = Temp(*shape)
+    made.stored = stored_name(dtype, "temp")
     made.name = active.fresh("t")
     active.internal.append(made)
     return made

@@ -6,6 +6,9 @@ from pathlib import Path
 from types import EllipsisType
 from typing import Literal
 
+import numpy as np
+from numpy.typing import DTypeLike
+
 from kohakuaccel.diagnostics import Refusal
 from kohakuaccel.lang.ports import Axis, Port, Tiling
 from kohakuaccel.lang.trace import register_language_folder, user_line
@@ -74,6 +77,27 @@ class In(_Tilings):
 
 
 class Out(_Tilings):
-    """An output tensor; never passed, always allocated by the call."""
+    """An output tensor; never passed, always allocated by the call. dtype: how it is stored, "float16" or "float32";
+    unsaid, FP32 where a vector stage writes it from FP32, else FP16."""
 
     direction: Literal["in", "out", "temp", "table"] = "out"
+
+    def __init__(self, *shape: Axis | EllipsisType, dtype: DTypeLike | None = None) -> None:
+        super().__init__(*shape)
+        self.stored = stored_name(dtype, "Out")
+
+
+def stored_name(dtype: DTypeLike | None, where: str) -> str:
+    """A storage type by its name, or empty where none is asked for."""
+    if dtype is None:
+        return ""
+    name = np.dtype(dtype).name
+    if name not in ("float16", "float32"):
+        raise Refusal(
+            "memory holds real numbers as float16 or float32",
+            where=where,
+            got=name,
+            hint="leave dtype out, or ask for one of them",
+            source=user_line(),
+        )
+    return name

@@ -12,17 +12,20 @@ from kohakuaccel.diagnostics import Refusal
 from kohakuaccel.lang.dims import Dim, DimExpr
 from kohakuaccel.lang.ports import Port
 from kohakuaccel.lang.trace import Trace
+from kohakutpu.layouts import Element
 
 Shape = tuple[int, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Binding:
-    """sizes: dim name -> extent; batch: the leading axes that `...` absorbed; shapes: one per port, outputs too."""
+    """sizes: dim name -> extent; batch: the leading axes that `...` absorbed; shapes: one per port, outputs too;
+    stored: how each input is stored, in port order (FP16 where it ends)."""
 
     sizes: dict[str, int]
     batch: Shape
     shapes: tuple[Shape, ...]
+    stored: tuple[Element, ...] = ()
 
 
 def _refuse(trace: Trace, port: Port, shape: Shape, rule: str, limit: object, hint: str) -> Refusal:
@@ -35,7 +38,7 @@ def _refuse(trace: Trace, port: Port, shape: Shape, rule: str, limit: object, hi
     )
 
 
-def bind(trace: Trace, arguments: Sequence[Shape]) -> Binding:
+def bind(trace: Trace, arguments: Sequence[Shape], stored: tuple[Element, ...] = ()) -> Binding:
     """Solve the dims from the shapes of the inputs, in port order. Raises Refusal naming port, shape and rule."""
     inputs = [p for p in trace.ports if p.direction == "in"]
     if len(inputs) != len(arguments):
@@ -95,4 +98,4 @@ def bind(trace: Trace, arguments: Sequence[Shape]) -> Binding:
                 hint="declare it with a leading `...`",
             )
         shapes.append((*lead, *(int(a.value(sizes)) if isinstance(a, DimExpr) else a for a in port.axes)))
-    return Binding(sizes, batch or (), tuple(shapes))
+    return Binding(sizes, batch or (), tuple(shapes), stored)

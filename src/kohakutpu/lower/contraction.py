@@ -224,3 +224,13 @@ class ContractionBand:
             stream.turns(turns)
             result += stream.finish(source)
         return result
+
+
+def ranking(layout: DrainedTiles, terms: Sequence[Term]) -> str:
+    """The two numbers that rank a tile: operand intensity, and how much of the padded work is the problem's."""
+    down, across = layout.grid
+    rows, cols = down * LANES * layout.gm, across * LANES * layout.gn
+    asked = sum(layout.rows * layout.cols * t.a_layout.cols for t in terms)
+    done = sum(rows * cols * t.a_layout.chunks * t.a_layout.chunk * KBLOCK for t in terms)
+    intensity = 2 * layout.gm * layout.gn / (layout.gm + layout.gn)
+    return f"{intensity:.2f} MACs per operand byte, {100 * asked / done:.1f}% of the padded work is the problem's"

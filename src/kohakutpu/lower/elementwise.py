@@ -1,7 +1,7 @@
 """The elementwise band: one expression over buffers of one byte order, in batches of L1 words.
 
-An elementwise operation commutes with any permutation of the elements, so the band walks words and never asks what
-order they are in; it only asks that all operands share it.
+An elementwise operation commutes with any permutation of the elements, so the band walks words of 16 elements and never
+asks what order they are in; it only asks that all operands share it. FP32 is two memory and L1 words for each of them.
 """
 
 from __future__ import annotations
@@ -12,15 +12,23 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from kohakuaccel.diagnostics import Refusal, SourceLine
+from kohakuaccel.diagnostics import SourceLine
 from kohakuaccel.machine import Machine, Unit
 from kohakuaccel.program import UnitProgram
 from kohakuaccel.schedule import Array
-from kohakutpu.layouts import WORD_BYTES, WORD_ELEMENTS, DrainedTiles, RowMajor, TilePattern
+from kohakutpu.layouts import FP16, WORD_BYTES, WORD_ELEMENTS, DrainedTiles, Element, RowMajor, TilePattern
 from kohakutpu.lower import evaluate
 from kohakutpu.lower.body import Body, Node
 from kohakutpu.lower.vector_code import L1_DESCRIPTOR, Evaluator, VectorCode
-from kohakutpu.lower.vector_stream import Dims, VectorStream, linear
+from kohakutpu.lower.vector_stream import (
+    Dims,
+    VectorStream,
+    check_descriptors,
+    linear,
+    stored_wide,
+    wide_descriptor,
+    widened,
+)
 
 Ints = NDArray[np.int64]
 
@@ -73,6 +81,8 @@ class ElementwiseBand:
     vectors: tuple[Ints | None, ...] = ()
     """Per operand that is spread over tiles, int64[matrices of the result]: which of its vectors each one meets (None:
     its own, or the only one)."""
+    elements: tuple[Element, ...] = ()
+    """Per operand, how it is stored (all FP16 where empty); the result is what its layout says."""
 
     @property
     def engine(self) -> str:
@@ -87,29 +97,32 @@ class ElementwiseBand:
         """L1 words that hold a tile sent there by a cluster."""
         return self.layout.gm * self.layout.gn if self.resident >= 0 and isinstance(self.layout, DrainedTiles) else 0
 
+    @property
+    def sizes(self) -> tuple[int, ...]:
+        """Words of 16 elements of each operand, the result's last: 1 in FP16, 2 in FP32."""
+        elements = self.elements or (FP16,) * len(self.inputs)
+        return (*(e.words for e in elements), self.layout.element.words)
+
     def batch_words(self) -> int:
-        """L1 words per operand and RUN: what L1, one walk and the standard batch allow, halved until the code fits."""
+        """Words of 16 elements per operand and RUN: what L1, one walk and the standard batch allow, halved until the
+        code fits."""
         p = self.machine.params
-        regions = len(self.inputs) + 1
-        if regions + 1 > p.descs:
-            raise Refusal(
-                "each operand, the result and the L1 walk take one descriptor",
-                where="elementwise expression",
-                got=f"{len(self.inputs)} operands",
-                limit=f"{p.descs - 2} operands",
-                hint="split the expression over two statements",
-                source=self.source,
-            )
-        room = (p.vl1 - self.resident_words) // (regions - (self.resident >= 0))
-        most = min(p.vbatch // WORD_ELEMENTS, p.walk_max, room)
+        check_descriptors(self.machine, self.sizes, "elementwise expression", self.source)
+        sizes = [size for n, size in enumerate(self.sizes) if n != self.resident]
+        room = (p.vl1 - self.resident_words) // sum(sizes)
+        most = min(p.vbatch // WORD_ELEMENTS, p.walk_max // max(sizes), room)
         words = min(most, self.part_words or most)
         return words if words < CHUNK_WORDS else words // CHUNK_WORDS * CHUNK_WORDS
 
     def pieces(self, batch: int) -> list[Piece]:
-        """The layout's data words cut into work items of at most `batch` words, holes skipped."""
-        if isinstance(self.layout, DrainedTiles) and (any(self.patterns) or any(self.shifts) or self.tiles is not None):
-            return self._tile_pieces(self.layout, batch)
-        runs = self.layout.runs
+        """The layout's data words cut into work items of at most `batch` words, holes skipped. Walks are those of FP16;
+        `_walk` makes FP32's of them."""
+        if isinstance(self.layout, DrainedTiles):
+            if any(self.patterns) or any(self.shifts) or self.tiles is not None:
+                return self._tile_pieces(self.layout, batch)
+            runs = self.layout.runs
+        else:
+            runs = self.layout.stored_as(FP16).runs
         found: list[tuple[int, Dims, Ints]] = []
         if runs.words > batch or runs.count == 1:
             starts = np.arange(0, runs.words, batch)
@@ -182,18 +195,24 @@ class ElementwiseBand:
                 return code, entries, prologue, pieces
             batch = batch // 2 if batch <= CHUNK_WORDS else max(CHUNK_WORDS, batch // 2 // CHUNK_WORDS * CHUNK_WORDS)
 
-    def _assemble(self, batch: int, sizes: Sequence[int]) -> tuple[VectorCode, dict[int, int], int]:
+    def _assemble(self, batch: int, lengths: Sequence[int]) -> tuple[VectorCode, dict[int, int], int]:
         code = VectorCode(self.machine, self.source)
         vl = self.machine.params.vlmax
         entries: dict[int, int] = {}
         moving = [n for n in range(len(self.inputs)) if n != self.resident]
-        region = {n: self.resident_words + batch * k for k, n in enumerate(moving)}
-        out_word = self.resident_words + batch * len(moving)
+        sizes = self.sizes
+        region: dict[int, int] = {}
+        out_word = self.resident_words
+        for n in moving:
+            region[n] = out_word
+            out_word += batch * sizes[n]
         evaluator = Evaluator(code, self.body)
+        evaluator.wide = frozenset(n for n in moving if sizes[n] > 1)
+        code.wide_descriptor = max(wide_descriptor(sizes), L1_DESCRIPTOR)
         if self.resident >= 0:
             region[self.resident] = 0  # its descriptor's base moves from piece to piece
             evaluator.descriptors[self.resident] = 1 + self.resident
-        for words in sizes:
+        for words in lengths:
             entries[words] = code.begin(vl)
             for n in moving:
                 code.fill(1 + n, region[n])
@@ -203,10 +222,10 @@ class ElementwiseBand:
                 code.set_vl(WORD_ELEMENTS * min(CHUNK_WORDS, words - first))
 
                 def place(node: Node, first: int = first) -> int:
-                    return region[node.args[0]] + first
+                    return region[node.args[0]] + sizes[node.args[0]] * first
 
                 register = self._chunk(evaluator, place)
-                code.store(register, out_word + first)
+                code.store(register, out_word + sizes[-1] * first, wide=sizes[-1] > 1)
                 code.give(register)
             code.drain(1 + len(self.inputs), out_word)
             code.set_vl(vl)
@@ -235,8 +254,9 @@ class ElementwiseBand:
             f"{count} batches of at most {max((p.words for p in pieces), default=0)} words over {self.layout} on "
             f"{min(count, len(self.cores))} cores; elementwise commutes with this order: no relayout",
             f"expression {self.body.pretty(names)}",
-            f"program {len(code.words)} of {self.machine.params.imem} words, {1 + len(self.inputs) + 1} of "
-            f"{self.machine.params.descs} descriptors",
+            f"program {len(code.words)} of {self.machine.params.imem} words, "
+            f"{len(self.sizes) + len(set(self.sizes))} of {self.machine.params.descs} descriptors",
+            *stored_wide(self.names, self.sizes),
         ]
         return [*lines, self.note] if self.note else lines
 
@@ -246,17 +266,23 @@ class ElementwiseBand:
     def writes(self) -> Sequence[tuple[int, Ints]]:
         ranges: list[Ints] = []
         for piece in self.code()[3]:
-            dims, offsets = piece.walks[-1].dims, piece.walks[-1].offsets
+            walk = self._walk(piece.walks[-1], self.sizes[-1])
+            dims, offsets = walk.dims, walk.offsets
             inner, outer = (*dims, (0, 1))[:2]
             first = offsets[:, None] // WORD_BYTES + np.arange(outer[1])[None, :] * (outer[0] // WORD_BYTES)
             ranges.append(np.stack([first.reshape(-1), np.full(first.size, inner[1])], axis=1))
         return ((self.out, np.concatenate(ranges) if ranges else np.zeros((0, 2), np.int64)),)
 
+    @staticmethod
+    def _walk(walk: Walk, size: int) -> Walk:
+        """A walk over FP16 as one over elements of `size` words for 16."""
+        return walk if size == 1 else Walk(widened(walk.dims), walk.offsets * size)
+
     def run(self, values: dict[int, Array]) -> None:
         if not isinstance(self.layout, DrainedTiles):
-            operands = [values[n].astype(np.float64).reshape(1, -1) for n in self.inputs]
+            operands = [evaluate.load(values[n]).reshape(1, -1) for n in self.inputs]
             result = np.broadcast_to(evaluate.run_body(self.body, operands), (1, self.layout.size))
-            values[self.out] = evaluate.store_fp16(np.ascontiguousarray(result)).reshape(-1)
+            values[self.out] = evaluate.store(np.ascontiguousarray(result), self.layout.dtype).reshape(-1)
             return
         out = self.layout
         shape = (out.batch, out.rows, out.cols)
@@ -308,12 +334,12 @@ class ElementwiseBand:
                 if stream is None:
                     stream = streams[unit.index] = VectorStream(self.machine, unit, source)
                     stream.program(code.words)
-                    stream.shape(L1_DESCRIPTOR, ((1, self.machine.params.vl1),))
-                    stream.base(L1_DESCRIPTOR, -1, 0)
+                    stream.l1_walks(self.sizes)
                     stream.run(prologue)
                 moves: list[tuple[int, int, Ints]] = []
-                for d, (buffer, walk) in enumerate(zip((*self.inputs, self.out), piece.walks)):
+                for d, (buffer, plain) in enumerate(zip((*self.inputs, self.out), piece.walks)):
                     held = d == self.resident
+                    walk = self._walk(plain, self.sizes[d])
                     stream.shape(1 + d, ((1, self.machine.params.vl1),) if held else walk.dims)
                     moves.append((1 + d, -1 if held else buffer, walk.offsets[share]))
                 stream.runs(entries[piece.words], moves)

@@ -20,7 +20,7 @@ from kohakutpu.lang.tiles import Partial, Tile
 from kohakutpu.layouts import DrainedTiles, TilePattern
 from kohakutpu.lower.body import Builder
 from kohakutpu.lower.elementwise import ElementwiseBand
-from kohakutpu.lower.instances import ports_of
+from kohakutpu.lower.leaves import ports_of
 
 if TYPE_CHECKING:
     from kohakutpu.lower.tile_stage import TileStage

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import lru_cache
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -213,6 +213,24 @@ def run_body(body: Body, operands: Sequence[F64], cols: int | None = None) -> F6
                 args = np.broadcast_arrays(*(results[a] for a in node.args))
                 results[n] = OPS[node.op](*(np.ascontiguousarray(a) for a in args))
     return results[body.result]
+
+
+def load(values: NDArray[np.floating[Any]]) -> F64:
+    """Stored values as a core reads them (datasheet 2.8): FP16 exactly; FP32 rounded to E8M15, tiny ones to zero."""
+    with np.errstate(invalid="ignore"):  # signalling NaNs
+        wide = values.astype(np.float64)
+    if values.dtype != np.float32:
+        return wide
+    return round_e8m15(np.where(np.abs(wide) < _TINY, np.copysign(0.0, wide), wide))
+
+
+def store(x: F64, dtype: np.dtype[np.floating[Any]]) -> NDArray[np.floating[Any]]:
+    """E8M15 as it is stored: FP16 rounds and saturates (`store_fp16`), FP32 holds every value and one NaN."""
+    if dtype != np.float32:
+        return store_fp16(x)
+    with np.errstate(invalid="ignore"):
+        single = x.astype(np.float32)
+    return np.where(np.isnan(x), np.uint32(0x7FC00000).view(np.float32), single)
 
 
 def store_fp16(x: F64) -> NDArray[np.float16]:

@@ -10,9 +10,8 @@ from numpy.typing import NDArray
 from kohakuaccel.diagnostics import Refusal
 from kohakuaccel.lang.dims import Dim
 from kohakuaccel.lang.indices import Index, Numbers
-from kohakuaccel.lang.ports import Port, Tiling
+from kohakuaccel.lang.ports import Tiling
 from kohakuaccel.lang.trace import StageNode
-from kohakuaccel.lang.values import Apply, Join, Reduce, Value, View
 from kohakutpu.layouts import LANES, ceil_div
 from kohakutpu.lower.work import Env, Work
 
@@ -64,32 +63,3 @@ def enumerate_instances(work: Work, node: StageNode, env: Env, order: tuple[Inde
     known: dict[Index | Dim, Numbers | int] = dict(env)
     known.update({axis: g.ravel() for axis, g in zip(order, grid[1:])})
     return Instances(grid[0].ravel(), known)
-
-
-def ports_of(value: Value) -> list[Port]:
-    """Every port that an expression reads."""
-    return [v.port if isinstance(v, View) else v for v in leaves_of(value)]
-
-
-def views_of(value: Value) -> list[View]:
-    """Every view in an expression, in the order it is written."""
-    return [v for v in leaves_of(value) if isinstance(v, View)]
-
-
-def leaves_of(value: Value) -> list[View | Port]:
-    """What an expression reads, in the order it is written."""
-    found: list[View | Port] = []
-    stack: list[Value] = [value]
-    seen: set[int] = set()
-    while stack:
-        v = stack.pop()
-        if id(v) in seen:
-            continue
-        seen.add(id(v))
-        if isinstance(v, View | Port):
-            found.append(v)
-        elif isinstance(v, Apply | Join):
-            stack.extend(reversed(v.args))
-        elif isinstance(v, Reduce):
-            stack.append(v.arg)
-    return found

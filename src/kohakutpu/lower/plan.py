@@ -28,6 +28,7 @@ from kohakutpu.lower.row_moves import MoveBand
 
 IMAGES_KEPT = 8  # address assignments remembered per plan at least, and as many as fit IMAGES_BYTES:
 IMAGES_BYTES = 16 << 20  # the layers of a model run one plan at as many addresses, pass after pass
+PLACES_KEPT = 64  # calls whose addresses a plan remembers
 EXCERPT = 12  # instructions of a unit and stage that a program's excerpt shows
 
 
@@ -59,6 +60,9 @@ class Plan:
         self._check_footprint()
         self.tables: WeakKeyDictionary[Any, dict[int, Any]] = WeakKeyDictionary()
         """Per device, the tensors that hold this plan's tables there (kept by whoever runs the plan)."""
+        self.placed: OrderedDict[tuple[int, ...], Mapping[int, int]] = OrderedDict()
+        """By the addresses of inputs and tables, where the latest such call had its outputs, and its workspace as -1:
+        there an image is linked already."""
         self._images: OrderedDict[tuple[int, ...], Image] = OrderedDict()
 
     @property
@@ -124,6 +128,13 @@ class Plan:
         else:
             self._images.move_to_end(key)
         return found
+
+    def remember(self, given: tuple[int, ...], addresses: Mapping[int, int]) -> None:
+        """Note where a call had its buffers, for the next one with the same inputs."""
+        self.placed[given] = addresses
+        self.placed.move_to_end(given)
+        if len(self.placed) > PLACES_KEPT:
+            self.placed.popitem(last=False)
 
     @cached_property
     def relayouts(self) -> int:

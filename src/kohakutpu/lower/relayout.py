@@ -1,7 +1,8 @@
 """The relayout band: one buffer into another byte order on the vector cores, as visible as any computation.
 
 It decides whether and in how many trips an order can become another, and deals the pieces; how a trip is cut is
-`relayout_plan`, what happens in L1 is `relayout_code`.
+`relayout_plan`, what happens in L1 is `relayout_code`. FP32 has no band: it is cut into other
+rows (`row_moves`), but not turned or tiled.
 
 Bits. Words that only move (row-major <-> operand pack, another pitch or row split) keep every bit. The word that holds
 a row's last columns, when it has lanes to clear, passes VLD and VST: a signalling NaN becomes quiet, its payload stays
@@ -22,7 +23,7 @@ from kohakuaccel.diagnostics import Refusal, SourceLine
 from kohakuaccel.machine import Machine, Unit
 from kohakuaccel.program import UnitProgram
 from kohakuaccel.schedule import Array
-from kohakutpu.layouts import WORD_BYTES, WORD_ELEMENTS, DrainedTiles, Layout, RowMajor
+from kohakutpu.layouts import FP32, WORD_BYTES, WORD_ELEMENTS, DrainedTiles, Layout, RowMajor
 from kohakutpu.lower import relayout_plan
 from kohakutpu.lower.relayout_code import DRAIN, FILL, PROLOGUE_WALKS, RelayoutCode, walks
 from kohakutpu.lower.relayout_walks import SLACK, STRIDE_BYTES, Inexpressible, Limits, Matrix, Part
@@ -69,7 +70,7 @@ def can_relayout(
     transpose: every batch item, rows x cols in the source, is stored as cols x rows. batch: the items in a row-major
     order's rows; other orders carry their own and must agree.
     """
-    if not (isinstance(source, Matrix) and isinstance(target, Matrix)):
+    if not (isinstance(source, Matrix) and isinstance(target, Matrix)) or FP32 in (source.element, target.element):
         return False
     return _planned(machine or load("ship_3x2"), source, target, transpose, batch) is not None
 
@@ -88,7 +89,7 @@ def trips(
     source: Layout, target: Layout, transpose: bool = False, batch: int = 1, machine: Machine | None = None
 ) -> list[Trip] | None:
     """The trips from source to target, through row-major orders where one is not enough; None: take the host."""
-    if not (isinstance(source, Matrix) and isinstance(target, Matrix)):
+    if not (isinstance(source, Matrix) and isinstance(target, Matrix)) or FP32 in (source.element, target.element):
         return None
     if not isinstance(source, RowMajor):
         batch = source.batch

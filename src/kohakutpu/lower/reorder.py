@@ -44,7 +44,7 @@ def steps(
         return None
     if isinstance(wanted, OperandPack) and wanted.preq:
         return None
-    natural = RowMajor.of(matrices * rows, cols)
+    natural = RowMajor.of(matrices * rows, cols, held.element)
     if not transpose and wanted.cols != cols:
         # An order that belongs to another shape of the same elements, which elementwise work adopts.
         batch = 1 if isinstance(wanted, RowMajor) else wanted.batch
@@ -96,7 +96,7 @@ def _resplit_groups(machine: Machine, source: RowMajor, target: RowMajor) -> tup
     period = source.cols // gcd(source.cols, target.cols)
     if min(period, target.rows) > RECIPES:
         return None
-    cores = len(machine.units_of("VC", mesh=0))
+    cores, walk = len(machine.units_of("VC", mesh=0)), machine.params.walk_max // source.element.words
     merged: dict[Recipe, list[Group]] = {}
     for first in range(min(period, target.rows)):
         here = np.arange(first, target.rows, period, dtype=np.int64)
@@ -108,7 +108,7 @@ def _resplit_groups(machine: Machine, source: RowMajor, target: RowMajor) -> tup
             strips.append(Strip(0, source, row, start, count))
             row, start, left = row + 1, 0, left - count
         try:
-            made = groups(strips, here * (target.pitch // WORD_ELEMENTS), cores, machine.params.walk_max, _NOWHERE)
+            made = groups(strips, here * (target.pitch // WORD_ELEMENTS), cores, walk, _NOWHERE)
         except Refusal:
             return None
         for group in made:
@@ -127,7 +127,8 @@ def _resplit_groups(machine: Machine, source: RowMajor, target: RowMajor) -> tup
 def _flat(layout: RowMajor) -> RowMajor:
     """Rows without padding are one sequence of words: a stretch of it may begin in any of them."""
     unpadded = layout.pitch == layout.cols
-    return RowMajor(layout.size // WORD_ELEMENTS, WORD_ELEMENTS, WORD_ELEMENTS) if unpadded else layout
+    flat = RowMajor(layout.size // WORD_ELEMENTS, WORD_ELEMENTS, WORD_ELEMENTS, layout.element)
+    return flat if unpadded else layout
 
 
 def band(step: Step, machine: Machine, src: int, dst: int, source: SourceLine) -> Band:

@@ -13,8 +13,8 @@ from numpy.typing import NDArray
 
 from kohakutpu.layouts import WORD_BYTES, WORD_ELEMENTS, ceil_div
 from kohakutpu.lower.body import LEAVES, Node
-from kohakutpu.lower.vector_code import FLAT, SEL_K, SEL_V, TREE, Evaluator, Operand, VectorCode
-from kohakutpu.lower.vector_stream import VectorStream, linear
+from kohakutpu.lower.vector_code import FLAT, L1_DESCRIPTOR, SEL_K, SEL_V, TREE, Evaluator, Operand, VectorCode
+from kohakutpu.lower.vector_stream import VectorStream, linear, wide_descriptor
 
 if TYPE_CHECKING:
     from kohakutpu.lower.rows import RowBand
@@ -34,6 +34,9 @@ class Routine:
         widest = max((list(self.levels.values()).count(lv) for lv in self.levels.values()), default=0)
         self.code = VectorCode(band.machine, band.source, fixed=widest)
         self.evaluator = Evaluator(self.code, band.body)
+        self.sizes = band.sizes
+        self.evaluator.wide = frozenset(n for n, size in enumerate(self.sizes[:-1]) if size > 1)
+        self.code.wide_descriptor = max(wide_descriptor(self.sizes), L1_DESCRIPTOR)
         for n in self.levels:
             self.evaluator.row_scalars[n] = self.code.scalar()
         for n in band.body.live():
@@ -49,7 +52,7 @@ class Routine:
             if node.op == "number":
                 register = code.take()
                 code.set_vl(WORD_ELEMENTS)
-                code.load(register, places[node.args[0]])
+                code.load(register, places[node.args[0]], wide=self.sizes[node.args[0]] > 1)
                 code.emit("VBCAST", sa=SEL_V, vd=self.evaluator.row_scalars[n], va=register)
                 code.give(register)
         self.scalars(-1)
@@ -109,7 +112,7 @@ class Routine:
             at = (start + first) // WORD_ELEMENTS
 
             def word(node: Node, at: int = at) -> int:
-                return places[node.args[0]] + at
+                return places[node.args[0]] + self.sizes[node.args[0]] * at
 
             found = self.evaluator.vectors(list(dict.fromkeys(targets)), word, into, ready, hold)
             self._kept.update({(n, first): found[n] for n in hold})
@@ -158,7 +161,7 @@ class Routine:
             at = (start + first) // WORD_ELEMENTS
 
             def word(node: Node, at: int = at) -> int:
-                return places[node.args[0]] + at
+                return places[node.args[0]] + self.sizes[node.args[0]] * at
 
             if body.nodes[body.result].per_row:
                 register = code.take()
@@ -175,7 +178,7 @@ class Routine:
                 register = clean
             elif body.nodes[body.result].op in ("input", "shared"):
                 code.move(register, Operand(SEL_V, register))
-            code.store(register, out + at)
+            code.store(register, out + self.sizes[-1] * at, wide=self.sizes[-1] > 1)
             self._give(register)
 
     def _give(self, register: int) -> None:
@@ -183,7 +186,7 @@ class Routine:
             self.code.give(register)
 
     def store_scalar(self, out: int) -> None:
-        """The per-row result in element 0 of one word, zeros behind it."""
+        """The per-row result in element 0 of 16, zeros behind it."""
         code = self.code
         register = code.take()
         code.set_vl(WORD_ELEMENTS)
@@ -191,7 +194,7 @@ class Routine:
         code.set_vl(1)
         code.move(register, self.evaluator.operand(self.band.body.result, {}))
         code.set_vl(WORD_ELEMENTS)
-        code.store(register, out)
+        code.store(register, out, wide=self.sizes[-1] > 1)
         code.give(register)
 
     def operands(self, number: int) -> list[int]:
@@ -297,7 +300,8 @@ class Resident:
 
 
 class Pieces:
-    """Rows wider than L1: for each row and pass, one RUN per piece of `words` L1 words; scalars stay in S between."""
+    """Rows wider than L1: for each row and pass, one RUN per piece of `words` words of 16 elements; scalars stay in S
+    between."""
 
     def __init__(self, band: RowBand, words: int) -> None:
         self.band = band
@@ -309,10 +313,18 @@ class Pieces:
         self._last_elements = band.cols - WORD_ELEMENTS * words * (self._count - 1)
         wide = [n for n in range(len(band.inputs)) if n not in band.numbers]
         self._numbers = sorted(band.numbers)
-        self._out = words * len(wide)
-        at = {n: words * k for k, n in enumerate(wide)}
-        at.update({n: self._out + words + k for k, n in enumerate(self._numbers)})
-        self._places = [at[n] for n in range(len(band.inputs))]
+        sizes = band.sizes
+        places: dict[int, int] = {}
+        at = 0
+        for n in wide:
+            places[n] = at
+            at += words * sizes[n]
+        self._out = at
+        at += words * sizes[-1]
+        for n in self._numbers:
+            places[n] = at
+            at += sizes[n]
+        self._places = [places[n] for n in range(len(band.inputs))]
         full = words * WORD_ELEMENTS
         self.entries: dict[tuple[int, str], int] = {}
         routine = self._routine
@@ -371,13 +383,13 @@ class Pieces:
         band, routine = self.band, self._routine
         stream.run(self.prologue)
         passes = routine.reduction_passes + (0 if band.per_row else 1)
-        out = 1 + len(band.inputs)
+        out, sizes = 1 + len(band.inputs), band.sizes
         for row in range(first, first + count):
             home = int(band.out_rows[row]) * band.out_words * WORD_BYTES
             if self._numbers:
                 moves: list[tuple[int, int, NDArray[np.int64]]] = []
                 for n in self._numbers:
-                    stream.shape(1 + n, linear(1))
+                    stream.shape(1 + n, linear(band.words[n]))
                     moves.append((1 + n, band.inputs[n], band.rows_of[n][row : row + 1] * band.row_bytes(n)))
                 stream.runs(self.entries[-1, "numbers"], moves)
             for number in range(passes):
@@ -393,12 +405,12 @@ class Pieces:
                     offset = piece * self.words * WORD_BYTES
                     moves = []
                     for n in routine.operands(number):
-                        stream.shape(1 + n, linear(size))
-                        start = int(band.rows_of[n][row]) * band.row_bytes(n)
-                        moves.append((1 + n, band.inputs[n], np.array([start + offset], np.int64)))
+                        stream.shape(1 + n, linear(size * sizes[n]))
+                        start = int(band.rows_of[n][row]) * band.row_bytes(n) + offset * sizes[n]
+                        moves.append((1 + n, band.inputs[n], np.array([start], np.int64)))
                     if storing:
-                        stream.shape(out, linear(size))
-                        moves.append((out, band.out, np.array([home + offset], np.int64)))
+                        stream.shape(out, linear(size * sizes[-1]))
+                        moves.append((out, band.out, np.array([home + offset * sizes[-1]], np.int64)))
                     elif last and band.per_row and number == passes - 1:
                         stream.shape(out, linear(band.out_words))
                         moves.append((out, band.out, np.array([home], np.int64)))

@@ -3,8 +3,11 @@
 It decides which words move whole and which are assembled from shifted lanes, and how rows share a RUN; the assembling
 code is `row_moves_code`. It must not know how a kernel spells a move.
 
+Words are of 16 elements, in FP32 two memory words each.
+
 Bits. Words that move whole keep every bit (a row's padding lanes included). In words that are assembled any NaN becomes
-0x7E00, as after every operation of the core (datasheet 2.6); everything else is exact.
+the core's own (0x7E00 in FP16), as after every operation (datasheet 2.6), and FP32 is rounded to E8M15, which the plan
+says; everything else is exact.
 """
 
 from __future__ import annotations
@@ -22,8 +25,9 @@ from kohakuaccel.machine import Machine, Unit
 from kohakuaccel.program import UnitProgram
 from kohakuaccel.schedule import Array
 from kohakutpu.layouts import WORD_BYTES, WORD_ELEMENTS, RowMajor, ceil_div
+from kohakutpu.lower import evaluate
 from kohakutpu.lower.row_moves_code import FIRST_FILL, OUT, PARTS, Part, Recipe, SpliceCode, whole_words
-from kohakutpu.lower.vector_stream import Dims, VectorStream
+from kohakutpu.lower.vector_stream import Dims, VectorStream, widened
 
 Ints = NDArray[np.int64]
 STRIDE_BYTES = 1 << 17  # a descriptor's stride is a signed 18-bit byte count (datasheet 6.1)
@@ -104,14 +108,15 @@ def groups(strips: Sequence[Strip], target: Ints, cores: int, walk: int, source:
     ]
 
 
-def stretches(offsets: Ints, most: int) -> list[tuple[int, int]]:
-    """(first, length) of runs of at most `most` rows whose every word offset steps evenly. offsets: int64[k, n]."""
+def stretches(offsets: Ints, most: int, size: int = 1) -> list[tuple[int, int]]:
+    """(first, length) of runs of at most `most` rows whose every word offset steps evenly. offsets: int64[k, n]; size:
+    memory words of a word."""
     count = offsets.shape[1]
     if most == 1 or count == 1:
         return [(n, 1) for n in range(count)]
     steps = np.diff(offsets, axis=1)
     even = np.all(steps[:, 1:] == steps[:, :-1], axis=0)
-    fits = np.all(np.abs(steps) * WORD_BYTES < STRIDE_BYTES, axis=0)
+    fits = np.all(np.abs(steps) * WORD_BYTES * size < STRIDE_BYTES, axis=0)
     bounds = [0, *(np.flatnonzero(~even) + 1).tolist(), count - 1]
     found: list[tuple[int, int]] = []
     position = 0
@@ -127,7 +132,8 @@ def stretches(offsets: Ints, most: int) -> list[tuple[int, int]]:
 
 @dataclass(frozen=True, eq=False)
 class MoveBand:
-    """Words of buffer `out` from words of other row-major buffers; layouts by buffer number. No word twice."""
+    """Words of buffer `out` from words of other row-major buffers, all stored alike; layouts by buffer number. No word
+    twice."""
 
     machine: Machine
     layouts: dict[int, RowMajor]
@@ -146,6 +152,11 @@ class MoveBand:
     def cores(self) -> tuple[Unit, ...]:
         return self.machine.units_of("VC", mesh=0)
 
+    @property
+    def size(self) -> int:
+        """Memory words of 16 elements."""
+        return self.layouts[self.out].element.words
+
     @cached_property
     def codes(self) -> list[SpliceCode]:
         """Programs for the assembled pieces, as few as fit the program memory one after another."""
@@ -154,14 +165,15 @@ class MoveBand:
             if not group.recipe.plain:
                 share = ceil_div(len(group.target), len(self.cores))
                 offsets = np.vstack([group.source, group.target])[:, :share]
-                run = max(length for _, length in stretches(offsets, 1 << 16))
+                run = max(length for _, length in stretches(offsets, 1 << 16, self.size))
                 longest[group.recipe] = max(longest.get(group.recipe, 1), run)
-        return self._programs([(recipe, SpliceCode.rows(self.machine, recipe, n)) for recipe, n in longest.items()])
+        rows = {recipe: SpliceCode.rows(self.machine, recipe, n, self.size) for recipe, n in longest.items()}
+        return self._programs(list(rows.items()))
 
     def _programs(self, recipes: list[tuple[Recipe, int]]) -> list[SpliceCode]:
         if not recipes:
             return []
-        code = SpliceCode(self.machine, self.source, recipes)
+        code = SpliceCode(self.machine, self.source, recipes, self.size)
         if len(code.code.words) <= self.machine.params.imem:
             return [code]
         if len(recipes) > 1:
@@ -180,7 +192,8 @@ class MoveBand:
             lines.append(f"whole words, no arithmetic: {plain} words")
         if spliced:
             sizes = ", ".join(str(len(code.code.words)) for code in self.codes)
-            lines.append(f"assembled from shifted lanes: {spliced} words, program {sizes} words")
+            how = ", FP32 rounded to E8M15" if self.size > 1 else ""
+            lines.append(f"assembled from shifted lanes: {spliced} words{how}, program {sizes} words")
         return lines
 
     def reads(self) -> Sequence[int]:
@@ -188,21 +201,23 @@ class MoveBand:
 
     def writes(self) -> Sequence[tuple[int, Ints]]:
         ranges = [np.stack([g.target, np.full_like(g.target, g.recipe.words)], axis=1) for g in self.groups]
-        return ((self.out, np.concatenate(ranges)),)
+        return ((self.out, self.size * np.concatenate(ranges)),)
 
     def run(self, values: dict[int, Array]) -> None:
         layout = self.layouts[self.out]
         if self.out not in values:
-            values[self.out] = np.zeros(layout.size, np.float16)
-        result = values[self.out].reshape(-1).view(np.uint16)
+            values[self.out] = np.zeros(layout.size, layout.dtype)
+        code = np.uint16 if self.size == 1 else np.uint32
+        result = values[self.out].reshape(-1).view(code)
         for group in self.groups:
             for part, buffer, words in zip(group.recipe.parts, group.buffers, group.source):
                 taken = _elements(self.layouts[buffer], words, part.lane, part.count)
-                bits = np.ascontiguousarray(values[buffer]).reshape(-1).view(np.uint16)[taken]
+                given = np.ascontiguousarray(values[buffer]).reshape(-1)
+                bits = given.view(code)[taken]
                 if not group.recipe.plain:
-                    bits = np.where((bits & 0x7FFF) > 0x7C00, np.uint16(0x7E00), bits)
+                    bits = evaluate.store(evaluate.load(given[taken]), layout.dtype).view(code)
                 result[_elements(layout, group.target, part.at, part.count)] = bits
-        values[self.out] = result.view(np.float16)
+        values[self.out] = result.view(layout.dtype)
 
     def programs(self, source: int) -> list[UnitProgram]:
         """The stream of each core with work: the rows of each group dealt in contiguous shares."""
@@ -241,9 +256,9 @@ class MoveBand:
     def _emit(self, stream: VectorStream, code: SpliceCode | None, group: Group) -> None:
         recipe = group.recipe
         offsets = np.vstack([group.source, group.target])
-        most = self.machine.params.walk_max // recipe.words if code is None else code.counts[recipe]
+        most = self.machine.params.walk_max // self.size // recipe.words if code is None else code.counts[recipe]
         together: dict[tuple[int, ...], list[int]] = {}
-        for first, length in stretches(offsets, max(most, 1)):
+        for first, length in stretches(offsets, max(most, 1), self.size):
             steps = tuple((offsets[:, first + 1] - offsets[:, first]).tolist()) if length > 1 else ()
             together.setdefault((length, *steps), []).append(first)
         singles: list[int] = []
@@ -275,8 +290,9 @@ class MoveBand:
             dims: Dims = ((WORD_BYTES, words),)
             if length > 1:
                 dims = (*dims, (step * WORD_BYTES, length))
-            stream.shape(descriptor, dims)
-            moves.append((descriptor, self.out if last else group.buffers[n], offsets[n][list(firsts)] * WORD_BYTES))
+            stream.shape(descriptor, dims if self.size == 1 else widened(dims))
+            starts = offsets[n][list(firsts)] * (WORD_BYTES * self.size)
+            moves.append((descriptor, self.out if last else group.buffers[n], starts))
         stream.runs(0 if code is None else code.entries[recipe, length], moves)
 
 

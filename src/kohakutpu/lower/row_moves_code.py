@@ -2,7 +2,7 @@
 
 A strip whose lanes sit elsewhere in its words is read twice, one word apart, rotated, and merged under a lane mask;
 strips behind one another overwrite each other from the last to the first under the vector length. It must not know
-addresses.
+addresses. Words are of 16 elements: in FP32 each is two of L1, and what is assembled passes the core's E8M15.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ from kohakutpu.lower.vector_stream import Dims
 
 OUT, FIRST_FILL, PARTS, SPREAD = 1, 2, 5, 7
 CHUNKS = 8  # words of a 128-element vector
-FRONT = CHUNKS  # L1 words in front of the strips: a strip that begins late in a chunk is read from before its start
-MASKS = WORD_ELEMENTS  # L1 words at the end that hold lane masks
+FRONT = CHUNKS  # words in front of the strips: a strip that begins late in a chunk is read from before its start
+MASKS = WORD_ELEMENTS  # words at the end that hold lane masks
 ROWS = 8  # most rows that one RUN assembles
 SCRATCH = 15  # the S register for numbers that have none of their own
 ZERO, ONE = Operand(SEL_K, 0), Operand(SEL_K, 1)
@@ -69,15 +69,19 @@ def whole_words(machine: Machine, source: SourceLine) -> VectorCode:
 
 
 class SpliceCode:
-    """Routines for some recipes. counts: rows per RUN of each; entries[recipe, rows]: for that many, and for one."""
+    """Routines for some recipes. counts: rows per RUN of each; entries[recipe, rows]: for that many, and for one; size:
+    L1 words of 16 elements (2 in FP32)."""
 
-    def __init__(self, machine: Machine, source: SourceLine, recipes: Sequence[tuple[Recipe, int]]) -> None:
+    def __init__(
+        self, machine: Machine, source: SourceLine, recipes: Sequence[tuple[Recipe, int]], size: int = 1
+    ) -> None:
         self.machine = machine
+        self.size = size
         self.code = VectorCode(machine, source)
         self.counts = dict(recipes)
         self.entries: dict[tuple[Recipe, int], int] = {}
         self._vl = machine.params.vlmax
-        self._masks_at = machine.params.vl1 - MASKS
+        self._masks_at = machine.params.vl1 - size * MASKS
         self._a, self._b, self._result = (self.code.take() for _ in range(3))
         self._mask_registers = [self.code.take() for _ in range(PARTS)]
         self._touched = 0
@@ -91,17 +95,18 @@ class SpliceCode:
         self.prologue = self.code.prologue(self._vl, self._prepare)
 
     @staticmethod
-    def rows(machine: Machine, recipe: Recipe, longest: int) -> int:
+    def rows(machine: Machine, recipe: Recipe, longest: int, size: int = 1) -> int:
         """Rows that one RUN may take: what L1 and the walks hold, a power of two, at most `longest`."""
         p = machine.params
         widest = max(recipe.words, *(part.words for part in recipe.parts))
-        room = p.vl1 - MASKS - FRONT - CHUNKS - 1
-        most = min(longest, ROWS, p.walk_max // widest, room // (recipe.words + sum(q.words for q in recipe.parts)))
+        room = p.vl1 // size - MASKS - FRONT - CHUNKS - 1
+        each = recipe.words + sum(q.words for q in recipe.parts)
+        most = min(longest, ROWS, p.walk_max // size // widest, room // each)
         return 1 << (max(most, 1).bit_length() - 1)
 
     def walks(self) -> list[tuple[int, Dims]]:
         """(descriptor, dimensions in L1 words) the routines rely on."""
-        return [(L1_DESCRIPTOR, ((1, self.machine.params.vl1),)), (SPREAD, ((0, CHUNKS),))]
+        return [(L1_DESCRIPTOR, ((self.size, self.machine.params.vl1 // self.size),)), (SPREAD, ((0, CHUNKS),))]
 
     # numbers beyond the S registers' constants are loaded where they are used
 
@@ -116,33 +121,36 @@ class SpliceCode:
             self.code.emit("VSETVL", va=self._number(n))
             self.code._vl = n
 
+    def _load(self, vd: int, word: int, descriptor: int | None = None) -> None:
+        self.code.load(vd, word, descriptor, self.size > 1)
+
     def _rotate(self, vd: int, va: int, lanes: int) -> None:
         self.code.emit("VSHUF", vd=vd, va=va, vb=self._number(lanes))
 
     # routines
 
     def _routine(self, recipe: Recipe, rows: int) -> int:
-        code = self.code
+        code, size = self.code, self.size
         entry = code.begin(self._vl)
         places: list[int] = []
-        at = FRONT
+        at = size * FRONT
         for n, part in enumerate(recipe.parts):
             places.append(at)
             code.fill(FIRST_FILL + n, at)
-            at += rows * part.words
+            at += size * rows * part.words
         out = at
-        self._touched = max(self._touched, out + max(rows * recipe.words, CHUNKS + 1))
+        self._touched = max(self._touched, out + size * max(rows * recipe.words, CHUNKS + 1))
         masks: dict[int, int] = {}
         for rotation in dict.fromkeys(p.rotation for p in recipe.parts if p.rotation):
             masks[rotation] = self._mask_registers[len(masks)]
-            code.load(masks[rotation], self._masks_at + rotation, SPREAD)
+            self._load(masks[rotation], self._masks_at + size * rotation, SPREAD)
         code.emit("VBAR")
         for r in range(rows):
-            firsts = [place + r * part.words for place, part in zip(places, recipe.parts)]
+            firsts = [place + size * r * part.words for place, part in zip(places, recipe.parts)]
             for chunk in range(0, recipe.words, CHUNKS):
                 count = min(CHUNKS, recipe.words - chunk)
                 self._chunk(recipe, firsts, masks, chunk, count)
-                code.store(self._result, out + r * recipe.words + chunk)
+                code.store(self._result, out + size * (r * recipe.words + chunk), wide=size > 1)
         code.drain(OUT, out)
         self._set_vl(self._vl)
         code.emit("VHALT")
@@ -160,10 +168,10 @@ class SpliceCode:
             if part.at >= begin + width or part.at + part.count <= begin:
                 continue
             end = min(part.at + part.count - begin, width)
-            place = first + (begin - part.at + part.lane) // WORD_ELEMENTS
-            code.load(self._a, place)
+            place = first + self.size * ((begin - part.at + part.lane) // WORD_ELEMENTS)
+            self._load(self._a, place)
             if part.rotation:
-                code.load(self._b, place + 1)
+                self._load(self._b, place + self.size)
                 self._rotate(self._a, self._a, part.rotation)
                 self._rotate(self._b, self._b, part.rotation)
                 mask = Operand(SEL_V, masks[part.rotation])
@@ -179,13 +187,13 @@ class SpliceCode:
         6.3), and per rotation a word with 1.0 in the lanes that come from the first of two words."""
         code = self.code
         code.move(self._result, ZERO)
-        for word in range(0, self._touched, CHUNKS):
-            code.store(self._result, word)
+        for word in range(0, self._touched, self.size * CHUNKS):
+            code.store(self._result, word, wide=self.size > 1)
         self._set_vl(WORD_ELEMENTS)
         for rotation in self._rotations:
             code.move(self._a, ZERO)
             self._set_vl(WORD_ELEMENTS - rotation)
             code.move(self._a, ONE)
             self._set_vl(WORD_ELEMENTS)
-            code.store(self._a, self._masks_at + rotation)
+            code.store(self._a, self._masks_at + self.size * rotation, wide=self.size > 1)
         self._set_vl(self._vl)

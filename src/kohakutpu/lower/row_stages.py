@@ -17,9 +17,10 @@ from kohakuaccel.lang.indices import IndexExpr
 from kohakuaccel.lang.ports import Port, Tiling
 from kohakuaccel.lang.trace import StageNode, StoreNode
 from kohakuaccel.lang.values import Apply, Join, Reduce, Value, View
-from kohakutpu.layouts import WORD_ELEMENTS, RowMajor
+from kohakutpu.layouts import WORD_ELEMENTS, Element, RowMajor
 from kohakutpu.lower.body import Body, Builder
-from kohakutpu.lower.instances import enumerate_instances, leaves_of, ports_of
+from kohakutpu.lower.instances import enumerate_instances
+from kohakutpu.lower.leaves import leaves_of, ports_of
 from kohakutpu.lower.row_moves import MoveBand, Strip, groups
 from kohakutpu.lower.rows import RowBand
 from kohakutpu.lower.work import Env, Tensor, Work
@@ -35,8 +36,9 @@ class _Operands:
     rows: list[Ints] = field(default_factory=list[Ints])
     widths: list[int] = field(default_factory=list[int])
     names: list[str] = field(default_factory=list[str])
+    elements: list[Element] = field(default_factory=list[Element])
 
-    def add(self, buffer: int, rows: Ints, width: int, name: str) -> int:
+    def add(self, buffer: int, rows: Ints, width: int, name: str, element: Element) -> int:
         for n, (b, r, w) in enumerate(zip(self.buffers, self.rows, self.widths)):
             if b == buffer and w == width and np.array_equal(r, rows):
                 return n
@@ -44,6 +46,7 @@ class _Operands:
         self.rows.append(np.ascontiguousarray(rows))
         self.widths.append(width)
         self.names.append(name)
+        self.elements.append(element)
         return len(self.buffers) - 1
 
 
@@ -193,7 +196,7 @@ class RowStage:
             )
         rows = self._position(tensor, view.index, view.port, store.source)
         total = int(np.prod(tensor.shape[:-1], dtype=np.int64))
-        layout = RowMajor.of(total, cols)
+        layout = RowMajor.of(total, cols, tensor.element)
         whole = end - first == cols and np.array_equal(rows, np.arange(total))
         self._into(store.value, tensor, layout, rows, first, end - first, whole)
 
@@ -214,14 +217,15 @@ class RowStage:
         work, source = self.work, self.store.source
         if isinstance(value, View) and whole and self._is_row(value) and self._turned_whole(value, tensor, layout):
             return
-        if self._is_row(value):
-            strips = self._strips(value)
+        cast = isinstance(value, View | Port) and count == layout.cols and self._tensor(value).element != tensor.element
+        if self._is_row(value) and not cast:
+            strips = self._strips(value, tensor.element)
             out = work.write(tensor, layout, source)
             target = rows * (layout.pitch // WORD_ELEMENTS) + first // WORD_ELEMENTS
             self._move(strips, out, layout, target, str(value))
             return
         if count != layout.cols:
-            strip = self._computed(value)
+            strip = self._computed(value, tensor.element)
             out = work.write(tensor, layout, source)
             target = rows * (layout.pitch // WORD_ELEMENTS) + first // WORD_ELEMENTS
             self._move([strip], out, layout, target, str(value))
@@ -246,22 +250,25 @@ class RowStage:
             return False
         return self.work.relayout_into(given, tensor, layout, self.store.source, value.port.turned)
 
-    def _strips(self, value: Value) -> list[Strip]:
+    def _strips(self, value: Value, element: Element) -> list[Strip]:
+        """What a row is put together from, all of it stored alike: other rows as they are, the rest computed first."""
         if isinstance(value, Join):
-            return [strip for v in value.args for strip in self._strips(v)]
+            return [strip for v in value.args for strip in self._strips(v, element)]
         if not self._is_row(value):
-            return [self._computed(value)]
+            return [self._computed(value, element)]
         assert isinstance(value, View | Port)
         tensor = self._tensor(value)
+        if tensor.element != element:
+            return [self._computed(value, element)]
         port = value.port if isinstance(value, View) else value
         shape = shape_of(tensor, port)
-        layout = RowMajor.of(int(np.prod(shape[:-1], dtype=np.int64)), shape[-1])
+        layout = RowMajor.of(int(np.prod(shape[:-1], dtype=np.int64)), shape[-1], element)
         first, end = self._ends(value, shape[-1]) if isinstance(value, View) else (0, shape[-1])
         rows = self._operand_rows(value, tensor)
         buffer = self.work.read(tensor, layout, self.store.source, port.turned)
         return [Strip(buffer, layout, rows, first, end - first)]
 
-    def _computed(self, value: Value) -> Strip:
+    def _computed(self, value: Value, element: Element) -> Strip:
         """A part of a joined row that has to be computed first, in rows of its own."""
         length = self._length(value)
         if length is None:
@@ -272,7 +279,7 @@ class RowStage:
                 source=self.store.source,
             )
         count = self.at.count
-        layout = RowMajor.of(count, length)
+        layout = RowMajor.of(count, length, element)
         operands, body = self._body(value, length)
         buffer = self.work.temporary("part", (count, length), layout)
         rows = np.arange(count)
@@ -282,7 +289,7 @@ class RowStage:
     def _move(self, strips: Sequence[Strip], out: int, layout: RowMajor, target: Ints, text: str) -> None:
         machine, source = self.work.machine, self.store.source
         cores = len(machine.units_of("VC", mesh=0))
-        found = groups(strips, target, cores, machine.params.walk_max, source)
+        found = groups(strips, target, cores, machine.params.walk_max // layout.element.words, source)
         layouts = {s.buffer: s.layout for s in strips} | {out: layout}
         self.work.stage(MoveBand(machine, layouts, out, tuple(found), text, source))
 
@@ -306,7 +313,7 @@ class RowStage:
     def _per_row(self, tensor: Tensor) -> None:
         store, work = self.store, self.work
         rows = self._position(tensor, store.target.index, store.target.port, store.source)
-        layout = RowMajor.of(tensor.size, 1)
+        layout = RowMajor.of(tensor.size, 1, tensor.element)
         length = self._length(store.value) or 1
         operands, body = self._body(store.value, length)
         if not body.nodes[body.result].per_row:
@@ -326,8 +333,8 @@ class RowStage:
                     tensor_rows = self._position(tensor, (*v.index[:-2], v.index[-1], v.index[-2]), None, v.source)
                 else:
                     tensor_rows = self._position(tensor, v.index, None, v.source)
-                buffer = work.read(tensor, RowMajor.of(tensor.size, 1), source)
-                return operands.add(buffer, tensor_rows, 1, str(v)), "number"
+                buffer = work.read(tensor, RowMajor.of(tensor.size, 1, tensor.element), source)
+                return operands.add(buffer, tensor_rows, 1, str(v), tensor.element), "number"
             length = shape_of(tensor, port)[-1] if tensor.shape else 1
             first, end = self._ends(v, length) if isinstance(v, View) else (0, length)
             if end - first != cols or not tensor.shape:
@@ -342,10 +349,11 @@ class RowStage:
                 )
             numbers = self._operand_rows(v, tensor)
             if (first, end) == (0, length):
-                buffer = work.read(tensor, RowMajor.of(tensor.size // length, cols), source, port.turned)
+                layout = RowMajor.of(tensor.size // length, cols, tensor.element)
+                buffer = work.read(tensor, layout, source, port.turned)
             else:
                 buffer = self._window(tensor, port, first, end)
-            return operands.add(buffer, numbers, cols, str(v)), "input"
+            return operands.add(buffer, numbers, cols, str(v), tensor.element), "input"
 
         return operands, Builder(work.binding.sizes, leaf, cols).build(value)
 
@@ -355,7 +363,7 @@ class RowStage:
         if key not in tensor.windows:
             shape = shape_of(tensor, port)
             count = int(np.prod(shape[:-1], dtype=np.int64))
-            layout, part = RowMajor.of(count, shape[-1]), RowMajor.of(count, end - first)
+            layout, part = (RowMajor.of(count, n, tensor.element) for n in (shape[-1], end - first))
             source = self.work.read(tensor, layout, self.store.source, port.turned)
             made = self.work.temporary(f"{port.name}[{first}:{end}]", (*shape[:-1], end - first), part)
             rows = np.arange(count, dtype=np.int64)
@@ -380,6 +388,7 @@ class RowStage:
             body,
             tuple(operands.names),
             self.store.source,
+            tuple(operands.elements),
         )
         band.plan()
         self.work.stage(band)

@@ -19,12 +19,11 @@ from kohakuaccel.diagnostics import Refusal, SourceLine
 from kohakuaccel.machine import Machine, Unit
 from kohakuaccel.program import UnitProgram
 from kohakuaccel.schedule import Array
-from kohakutpu.layouts import WORD_BYTES, WORD_ELEMENTS, RowMajor, ceil_div
+from kohakutpu.layouts import FP16, WORD_BYTES, WORD_ELEMENTS, Element, RowMajor, ceil_div
 from kohakutpu.lower import evaluate
 from kohakutpu.lower.body import Body
 from kohakutpu.lower.row_code import CHUNK, Pieces, Resident
-from kohakutpu.lower.vector_code import L1_DESCRIPTOR
-from kohakutpu.lower.vector_stream import Dims, VectorStream, linear
+from kohakutpu.lower.vector_stream import Dims, VectorStream, check_descriptors, linear, stored_wide
 
 Ints = NDArray[np.int64]
 STRIDE_MAX = (1 << 17) - 1  # a descriptor's stride is a signed field of 18 bits (datasheet 6.2)
@@ -43,7 +42,7 @@ class RowBand:
 
     Operands and a full result are row-major with `cols` columns and one pitch; a result or an operand of one number per
     row (per_row) has one column (widths). rows_of: int64[instances] per operand; out_rows: int64[instances], no row
-    twice.
+    twice. elements: per operand, how it is stored (all FP16 where empty); the result is what its layout says.
     """
 
     machine: Machine
@@ -58,6 +57,7 @@ class RowBand:
     body: Body
     names: tuple[str, ...]
     source: SourceLine
+    elements: tuple[Element, ...] = ()
 
     @property
     def engine(self) -> str:
@@ -72,9 +72,14 @@ class RowBand:
         return ceil_div(self.cols, WORD_ELEMENTS)
 
     @property
+    def sizes(self) -> tuple[int, ...]:
+        """Words of 16 elements of each operand, the result's last: 1 in FP16, 2 in FP32."""
+        return (*(e.words for e in self.elements or (FP16,) * len(self.inputs)), self.out_layout.element.words)
+
+    @property
     def words(self) -> tuple[int, ...]:
         """L1 words of one row of each operand."""
-        return tuple(ceil_div(w, WORD_ELEMENTS) for w in self.widths)
+        return tuple(size * ceil_div(w, WORD_ELEMENTS) for size, w in zip(self.sizes, self.widths))
 
     def row_bytes(self, n: int) -> int:
         """Bytes from one row of operand n to the next."""
@@ -130,7 +135,7 @@ class RowBand:
 
     @property
     def out_words(self) -> int:
-        return self.out_layout.pitch // WORD_ELEMENTS
+        return self.out_layout.row_words
 
     @property
     def passes(self) -> int:
@@ -143,15 +148,7 @@ class RowBand:
     def plan(self) -> Resident | Pieces:
         """How rows go through a core, and the code for it."""
         p = self.machine.params
-        if len(self.inputs) + 2 > p.descs:
-            raise Refusal(
-                "each operand, the result and the L1 walk take one descriptor",
-                where="row expression",
-                got=f"{len(self.inputs)} operands",
-                limit=f"{p.descs - 2} operands",
-                hint="split the expression over two statements",
-                source=self.source,
-            )
+        check_descriptors(self.machine, self.sizes, "row expression", self.source)
         words = max((*self.words, self.out_words))
         fixed = sum(self.words[n] for n in self.shared)
         each = sum(self.words) - fixed + self.out_words
@@ -167,8 +164,9 @@ class RowBand:
                 if len(plan.code.words) <= p.imem:
                     return plan
                 rows = rows - 1 if rows <= 4 else rows * 3 // 4
-        wide = len(self.inputs) - len(self.numbers)
-        piece = min(p.walk_max, (p.vl1 - len(self.numbers)) // (wide + 1)) // 8 * 8
+        sizes = self.sizes
+        numbers = sum(sizes[n] for n in self.numbers)
+        piece = min(p.walk_max // max(sizes), (p.vl1 - numbers) // (sum(sizes) - numbers)) // 8 * 8
         while piece > 8:
             plan = Pieces(self, piece)
             if len(plan.code.words) <= p.imem:
@@ -196,6 +194,7 @@ class RowBand:
             f"{len(self.out_rows)} rows of {self.cols} on {len(self.deal())} cores, {plan.describe()}",
             f"expression {self.body.pretty(dict(enumerate(self.names)))}",
             f"program {len(plan.code.words)} of {self.machine.params.imem} words, {self.passes} passes",
+            *stored_wide(self.names, self.sizes),
         ]
 
     def reads(self) -> Sequence[int]:
@@ -207,15 +206,16 @@ class RowBand:
 
     def run(self, values: dict[int, Array]) -> None:
         operands = [
-            values[b].reshape(-1, width)[rows].astype(np.float64)
+            evaluate.load(values[b].reshape(-1, width)[rows])
             for b, rows, width in zip(self.inputs, self.rows_of, self.widths)
         ]
         result = evaluate.run_body(self.body, operands, self.cols)
         width = 1 if self.per_row else self.cols
         full = np.broadcast_to(result, (len(self.out_rows), width))
         if self.out not in values:
-            values[self.out] = np.zeros((self.out_layout.rows, width), np.float16)
-        values[self.out].reshape(-1, width)[self.out_rows] = evaluate.store_fp16(np.ascontiguousarray(full))
+            values[self.out] = np.zeros((self.out_layout.rows, width), self.out_layout.dtype)
+        stored = evaluate.store(np.ascontiguousarray(full), self.out_layout.dtype)
+        values[self.out].reshape(-1, width)[self.out_rows] = stored
 
     def programs(self, source: int) -> list[UnitProgram]:
         """The stream of each core with rows."""
@@ -224,8 +224,7 @@ class RowBand:
         for unit, first, count in self.deal():
             stream = VectorStream(self.machine, unit, source)
             stream.program(plan.code.words)
-            stream.shape(L1_DESCRIPTOR, ((1, self.machine.params.vl1),))
-            stream.base(L1_DESCRIPTOR, -1, 0)
+            stream.l1_walks(self.sizes)
             plan.stream(stream, first, count)
             result.append(stream.finish())
         return result

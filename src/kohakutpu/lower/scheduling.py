@@ -19,7 +19,7 @@ from kohakuaccel.machine import Machine
 from kohakuaccel.schedule import Schedule
 from kohakutpu.layouts import Layout
 from kohakutpu.lower.binding import Binding
-from kohakutpu.lower.instances import ports_of, views_of
+from kohakutpu.lower.leaves import ports_of, views_of
 from kohakutpu.lower.resident import lower_resident
 from kohakutpu.lower.row_stages import RowStage, check_joins
 from kohakutpu.lower.tile_stage import TileStage
@@ -53,7 +53,8 @@ def build_schedule(
                 hint=f"store into it: {port.name}[...] <<= value",
             )
     expected = tuple(_words(spec.layout) for spec in work.buffers)
-    result = Schedule(trace.name, machine.name, tuple(work.buffers), tuple(work.stages), expected, notes)
+    every = (*notes, *work.notes)
+    result = Schedule(trace.name, machine.name, tuple(work.buffers), tuple(work.stages), expected, every)
     result.verify()
     return result
 

@@ -1,13 +1,10 @@
 """A stage over tiles of two operands: accumulators, sweeps over K, and stores with an elementwise epilogue.
 
-It decides operands' packing, which instance reads which tile, and that an epilogue is staged through memory; it refuses
-what is not that form.
+It decides operands' packing, which instance reads which tile, and that an epilogue is staged through memory.
 """
 
 from __future__ import annotations
 
-import math
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 
@@ -22,11 +19,12 @@ from kohakuaccel.lang.trace import LoopNode, StageNode, StatementNode, StoreNode
 from kohakuaccel.lang.values import Contraction, View
 from kohakutpu.lang.memory import Region, Windows
 from kohakutpu.lang.tiles import Tile
-from kohakutpu.layouts import KBLOCK, LANES, DrainedTiles, OperandPack
+from kohakutpu.layouts import FP16, KBLOCK, DrainedTiles, OperandPack
 from kohakutpu.lower import tiling
-from kohakutpu.lower.contraction import ContractionBand, Term
+from kohakutpu.lower.contraction import ContractionBand, Term, ranking
 from kohakutpu.lower.epilogue import Epilogue
-from kohakutpu.lower.instances import enumerate_instances, ports_of
+from kohakutpu.lower.instances import enumerate_instances
+from kohakutpu.lower.leaves import ports_of
 from kohakutpu.lower.windows import WindowPack, pack_of
 from kohakutpu.lower.work import Env, Tensor, Work
 
@@ -206,7 +204,7 @@ class TileStage:
                 parts = replace(layout, batch=layout.batch * tile.split)
                 held = shape if tile.split == 1 else (tile.split, *shape)
                 out = self.work.temporary(tile.name, held, parts, "l1" if nodes else "temp")
-            why = self._why(layout, terms)
+            why = ranking(layout, terms)
             line = self.sums[id(tile)][0].source
             spread, places, terms = self._split(tile, layout, at, terms)
             drained = len(self.work.stages)
@@ -223,15 +221,6 @@ class TileStage:
             # An accumulator waits for its epilogue in a core's L1, so whatever moves operands on that core comes first.
             product, *between, last = self.work.stages[drained:]
             self.work.stages[drained:] = [*between, product, last]
-
-    def _why(self, layout: DrainedTiles, terms: Sequence[Term]) -> str:
-        """The two numbers that rank a tile: operand intensity, and how much of the padded work is the problem's."""
-        down, across = layout.grid
-        rows, cols = down * LANES * layout.gm, across * LANES * layout.gn
-        asked = sum(layout.rows * layout.cols * t.a_layout.cols for t in terms)
-        done = sum(rows * cols * t.a_layout.chunks * t.a_layout.chunk * KBLOCK for t in terms)
-        intensity = 2 * self.gm * self.gn / (self.gm + self.gn)
-        return f"{intensity:.2f} MACs per operand byte, {100 * asked / done:.1f}% of the padded work is the problem's"
 
     def _split(
         self, tile: Tile, layout: DrainedTiles, at: Ints, terms: tuple[Term, ...]
@@ -274,9 +263,16 @@ class TileStage:
                 hint="declare the output with the operands' dims",
                 source=store.source,
             )
+        if tensor.element != FP16:
+            raise Refusal(
+                "clusters drain FP16 tiles, and their epilogues store them",
+                where=str(target),
+                got=f"{target.port} in {tensor.element}",
+                hint="store the accumulator in an L.temp, and that over rows or parts into FP32",
+                source=store.source,
+            )
         rows, cols = tensor.shape[-2:]
-        batch = math.prod(tensor.shape[:-2]) if len(tensor.shape) > 2 else 1
-        layout = DrainedTiles(rows, cols, self.gm, self.gn, batch)
+        layout = DrainedTiles(rows, cols, self.gm, self.gn, tensor.matrices)
         known, count = self.instances.known, self.instances.batch
         lead = self.work.lead_position(tensor, target.index[:-2], known, count, store.source)
         down, across = layout.grid

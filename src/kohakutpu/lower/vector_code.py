@@ -18,9 +18,9 @@ from kohakutpu.isa import vector as isa
 from kohakutpu.lower.body import Body, Node
 
 SEL_V, SEL_S, SEL_K = int(isa.SRC.V), int(isa.SRC.S), int(isa.SRC.K)
-FP16 = int(isa.DTYPE.FP16)
+FP16, FP32 = int(isa.DTYPE.FP16), int(isa.DTYPE.FP32)
 FLAT, TREE = int(isa.MODE.FLAT), int(isa.MODE.TREE)
-L1_DESCRIPTOR = 0  # walks L1 words one by one; every VLD and VST goes through it
+L1_DESCRIPTOR = 0  # walks L1 words one by one (two by two where all is FP32); every VLD and VST goes through it
 _K_CONSTANTS = {0x000000: 0, 0x3F8000: 1, 0xBF8000: 2}
 _UNARY = {
     "neg": "VNEG",
@@ -78,6 +78,8 @@ class VectorCode:
         self._immediates: dict[int, int] = {}
         self._next_s = 0
         self._vl: int | None = None
+        self.wide_descriptor = L1_DESCRIPTOR
+        """Walks L1 words two by two: what FP32 goes through, a chunk of 16 being two words."""
         self._free = list(range(machine.params.vregs - 1 - fixed, -1, -1))
 
     # words
@@ -250,11 +252,15 @@ class VectorCode:
         """In every chunk, element i becomes element (i + lanes) mod 16."""
         self.emit("VSHUF", vd=vd, va=va, vb=self.immediate(lanes))
 
-    def load(self, vd: int, word: int, descriptor: int = L1_DESCRIPTOR) -> None:
-        self.emit("VLD", dtype=FP16, ad=descriptor, vd=vd, off=word)
+    def load(self, vd: int, word: int, descriptor: int | None = None, wide: bool = False) -> None:
+        """V[vd] from L1; wide: from FP32. The usual walk of L1 where no other descriptor is named."""
+        usual = self.wide_descriptor if wide else L1_DESCRIPTOR
+        self.emit("VLD", dtype=FP32 if wide else FP16, ad=usual if descriptor is None else descriptor, vd=vd, off=word)
 
-    def store(self, vs: int, word: int, descriptor: int = L1_DESCRIPTOR) -> None:
-        self.emit("VST", dtype=FP16, ad=descriptor, vd=vs, off=word)
+    def store(self, vs: int, word: int, descriptor: int | None = None, wide: bool = False) -> None:
+        """V[vs] into L1; wide: as FP32."""
+        usual = self.wide_descriptor if wide else L1_DESCRIPTOR
+        self.emit("VST", dtype=FP32 if wide else FP16, ad=usual if descriptor is None else descriptor, vd=vs, off=word)
 
     def fill(self, descriptor: int, word: int) -> None:
         self.emit("VFILL", ad=descriptor, off=word)
@@ -272,6 +278,8 @@ class Evaluator:
         self.row_scalars: dict[int, int] = {}
         self.descriptors: dict[int, int] = {}
         """Operands that are walked in L1 through a descriptor of their own."""
+        self.wide: frozenset[int] = frozenset()
+        """Operands that are stored in FP32."""
 
     def operand(self, n: int, registers: dict[int, int]) -> Operand:
         node = self.body.nodes[n]
@@ -308,7 +316,8 @@ class Evaluator:
             node = nodes[n]
             if node.op in ("input", "shared"):
                 registers[n] = into[n] if n in into else code.take()
-                code.load(registers[n], word_of(node), self.descriptors.get(node.args[0], L1_DESCRIPTOR))
+                operand = node.args[0]
+                code.load(registers[n], word_of(node), self.descriptors.get(operand), operand in self.wide)
                 continue
             args = [self.operand(a, registers) for a in node.args]
             for a in set(node.args):

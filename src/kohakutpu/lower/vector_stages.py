@@ -9,7 +9,7 @@ from kohakuaccel.diagnostics import Refusal
 from kohakuaccel.lang.ports import Tiling
 from kohakuaccel.lang.trace import StageNode, StoreNode
 from kohakuaccel.lang.values import Value, View
-from kohakutpu.layouts import RowMajor
+from kohakutpu.layouts import FP32, WORD_ELEMENTS, DrainedTiles, RowMajor, Streamable
 from kohakutpu.lower.body import Builder
 from kohakutpu.lower.elementwise import ElementwiseBand
 from kohakutpu.lower.row_stages import readable
@@ -56,15 +56,25 @@ def elementwise_store(work: Work, node: StageNode, store: StoreNode, env: Env) -
     # The order all are walked in: what a stage wrote already comes first, then what a value has on the device.
     written = [t for t in (target, *order) if t.home >= 0]
     hints = [work.hint(t) for t in (*written, *order)]
-    known = [h for h in hints if h is not None]
+    wide = any(t.element == FP32 for t in (target, *order))
+    known = [h for h in hints if h is not None and not (wide and isinstance(h, DrainedTiles))]
     natural = RowMajor.of_shape(target.shape)
     # Rows cut for another shape are worth keeping only where nothing is in this one.
     layout = next((h for h in known if h.cols == natural.cols), next(iter(known), natural))
     if target.home >= 0:
         layout = work.hint(target) or layout
-    reads = tuple(work.read(t, layout, store.source) for t in order)
+    reads = tuple(work.read(t, _stored(layout, t), store.source) for t in order)
+    layout = _stored(layout, target)
     out = work.write(target, layout, store.source)
     names = tuple(t.port.name for t in order)
     over = node.axes[0].over
     assert isinstance(over, Tiling)
-    work.stage(ElementwiseBand(work.machine, reads, out, layout, body, names, over.size // 16, store.source))
+    elements = tuple(t.element for t in order) if wide else ()
+    part = over.size // WORD_ELEMENTS
+    band = ElementwiseBand(work.machine, reads, out, layout, body, names, part, store.source, elements=elements)
+    work.stage(band)
+
+
+def _stored(layout: Streamable, tensor: Tensor) -> Streamable:
+    """An order with the tensor's own elements."""
+    return layout.stored_as(tensor.element) if isinstance(layout, RowMajor) else layout

@@ -10,10 +10,12 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
+from kohakuaccel.diagnostics import Refusal, SourceLine
 from kohakuaccel.machine import Machine, Unit
 from kohakuaccel.program import UnitProgram
 from kohakutpu.layouts import WORD_BYTES
 from kohakutpu.lower.codecs import VectorCodec
+from kohakutpu.lower.vector_code import L1_DESCRIPTOR
 
 IMEM, DESC, RUN = 1, 2, 3
 BASE_FIELD = 0
@@ -23,6 +25,43 @@ Dims = tuple[tuple[int, int], ...]  # (stride, bound) per dimension, fastest fir
 def linear(words: int) -> Dims:
     """A walk over consecutive memory words."""
     return ((WORD_BYTES, words),)
+
+
+def widened(dims: Dims) -> Dims:
+    """A walk over the same elements in FP32: two words for each."""
+    (stride, bound), *outer = dims
+    first = ((WORD_BYTES, 2 * bound),) if stride == WORD_BYTES or bound == 1 else ((WORD_BYTES, 2), (2 * stride, bound))
+    return (*first, *((2 * step, count) for step, count in outer))
+
+
+def wide_descriptor(sizes: Sequence[int]) -> int:
+    """The descriptor through which operands of FP32 are loaded and stored, or -1 where there are none: the L1 walk
+    itself where nothing is FP16, else the one behind all operands' own. sizes: words of 16 elements of each operand,
+    the result's last."""
+    if 2 not in sizes:
+        return -1
+    return L1_DESCRIPTOR if 1 not in sizes else len(sizes) + 1
+
+
+def check_descriptors(machine: Machine, sizes: Sequence[int], where: str, source: SourceLine) -> None:
+    """Refuse more operands than a core has descriptors: one each, one for the result, one or two to walk L1."""
+    walks = len(set(sizes))
+    if len(sizes) + walks > machine.params.descs:
+        raise Refusal(
+            "each operand, the result and the L1 walk take one descriptor"
+            + (", and so does FP32 beside FP16" if walks > 1 else ""),
+            where=where,
+            got=f"{len(sizes) - 1} operands",
+            limit=f"{machine.params.descs - 1 - walks} operands",
+            hint="split the expression over two statements",
+            source=source,
+        )
+
+
+def stored_wide(names: Sequence[str], sizes: Sequence[int]) -> list[str]:
+    """A line that names what lies in memory as FP32, if anything does."""
+    named = [n for n, size in zip((*names, "the result"), sizes) if size > 1]
+    return [f"FP32 in memory: {', '.join(named)}"] if named else []
 
 
 class VectorStream:
@@ -42,6 +81,14 @@ class VectorStream:
         self._blocks.append(rows)
         self._buffers.append(np.full(len(rows), -1, np.int32) if buffers is None else buffers)
         self._length += len(rows)
+
+    def l1_walks(self, sizes: Sequence[int]) -> None:
+        """The descriptors through which VLD and VST reach L1: FP16 word by word, FP32 two by two."""
+        vl1, wide = self._machine.params.vl1, wide_descriptor(sizes)
+        for descriptor, step in ((L1_DESCRIPTOR, 1 if 1 in sizes else 2), (wide, 2)):
+            if descriptor >= 0 and descriptor not in self._shapes:
+                self.shape(descriptor, ((step, vl1 // step),))
+                self.base(descriptor, -1, 0)
 
     def program(self, words: Sequence[int]) -> None:
         """Load program memory from address 0."""

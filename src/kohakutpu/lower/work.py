@@ -20,12 +20,16 @@ from kohakuaccel.lang.ports import Port
 from kohakuaccel.lang.trace import Trace
 from kohakuaccel.machine import Machine
 from kohakuaccel.schedule import Band, BufferSpec, Stage
-from kohakutpu.lang.memory import Table
-from kohakutpu.layouts import Layout, OperandPack, Streamable, WordRuns, canonical
+from kohakutpu.lang.memory import Table, Temp
+from kohakutpu.layouts import FP16, FP32, Element, Layout, OperandPack, RowMajor, Streamable, WordRuns, canonical
 from kohakutpu.lower import reorder
 from kohakutpu.lower.binding import Binding
+from kohakutpu.lower.body import Body, Node
+from kohakutpu.lower.elements import base_of, stored_elements
+from kohakutpu.lower.elementwise import ElementwiseBand
 
 Ints = NDArray[np.int64]
+NOT_TURNED = "FP32 lies in rows: it is not turned or tiled on the device"
 Env = Mapping[Index | Dim, int]
 """Numbers of the loops around a stage, and of all dims."""
 
@@ -44,9 +48,12 @@ class Tensor:
     lead: tuple[int, ...]
     home: int = -1
     matrices: int = 1
+    element: Element = FP16
     copies: dict[Form, int] = field(default_factory=dict[Form, int])
     windows: dict[Window, int] = field(default_factory=dict[Window, int])
     """Columns (first, end) of all rows (of the transpose) in buffers of their own."""
+    narrow: list[Tensor] = field(default_factory=list["Tensor"])
+    """Of FP32, the same contents as FP16 once a stage has made them."""
 
     @property
     def size(self) -> int:
@@ -60,7 +67,7 @@ class Tensor:
     def shaped(self, shape: tuple[int, ...]) -> Tensor:
         """The same contents and copies under another shape."""
         matrices = math.prod(shape[:-2]) if len(shape) > 2 else 1
-        return Tensor(self.port, shape, (), self.home, matrices, self.copies, self.windows)
+        return Tensor(self.port, shape, (), self.home, matrices, self.element, self.copies, self.windows, self.narrow)
 
 
 class Work:
@@ -76,15 +83,18 @@ class Work:
         self.stages: list[Stage] = []
         self.buffers: list[BufferSpec] = []
         self.tensors: list[Tensor] = []
+        self.notes: list[str] = []
+        """What the reader should know of the whole schedule."""
         inputs = [p for p in trace.ports if p.direction == "in"]
         self._input_number = {id(p): n for n, p in enumerate(inputs)}
         self._hints = {id(p): hint for p, hint in zip(inputs, hints)}
         self._by_port: dict[int, Tensor] = {}
+        elements = stored_elements(trace, binding.stored)
         for port in (*trace.ports, *trace.internal):
             lead = binding.batch if port.batched else ()
             shape = (*lead, *(self.extent(a) for a in port.axes))
             matrices = math.prod(shape[:-2]) if len(shape) > 2 else 1
-            made = Tensor(port, shape, lead, matrices=matrices)
+            made = Tensor(port, shape, lead, matrices=matrices, element=elements.get(id(port), FP16))
             self.tensors.append(made)
             self._by_port[id(port)] = made
 
@@ -100,7 +110,7 @@ class Work:
     def tensor(self, port: Port, source: SourceLine) -> Tensor:
         """The tensor behind a handle; a handle of another kernel is refused."""
         own = port if port.turned_from is None else port.turned_from
-        base = own if own.same_as is None else own.same_as
+        base = base_of(port)
         found = self._by_port.get(id(base))
         if found is not None and base is not own:
             return found.shaped(tuple(self.extent(a) for a in own.axes))
@@ -143,8 +153,15 @@ class Work:
 
     def read(self, tensor: Tensor, layout: Layout, source: SourceLine, transpose: bool = False) -> int:
         """The buffer that holds a tensor in a byte order (or its transpose in one): an input's own image, what a stage
-        wrote, or a relayout of either."""
+        wrote, or a relayout of either. FP32 that is wanted in FP16 passes a stage that narrows it, or is narrowed where
+        the host packs it."""
         port = tensor.port
+        if tensor.element != layout.element:
+            if self.device_only(tensor):
+                return self.read(self._narrowed(tensor, source), layout, source, transpose)
+            note = f"{port} is FP32 on the host: packed as FP16, beyond 65504 saturated"
+            if note not in self.notes:
+                self.notes.append(note)
         key = tensor.form(layout, transpose)
         if port.direction == "in":
             if key not in tensor.copies and self.device_only(tensor):
@@ -183,6 +200,36 @@ class Work:
             tensor.copies[key] = self._relayout(tensor, tensor.home, home, layout, transpose, source)
         return tensor.copies[key]
 
+    def _narrowed(self, tensor: Tensor, source: SourceLine) -> Tensor:
+        """A tensor of FP32 as FP16, in the same rows: a stage of its own, once."""
+        if not tensor.narrow:
+            known = self._hints.get(id(tensor.port))
+            held = self.buffers[tensor.home].layout if tensor.home >= 0 else known[0] if known else None
+            if not isinstance(held, RowMajor):
+                held = RowMajor.of_shape(tensor.shape, FP32)
+            buffer = self.read(tensor, held, source)
+            made = Tensor(Temp(*(max(n, 1) for n in tensor.shape)), tensor.shape, (), matrices=tensor.matrices)
+            made.port.name = f"{tensor.port.name}.fp16"
+            out = self.write(made, held.stored_as(FP16), source)
+            body = Body([Node("input", (0,), 0.0, "", False, source)], 0)
+            names = (tensor.port.name,)
+            self.stage(
+                ElementwiseBand(
+                    self.machine,
+                    (buffer,),
+                    out,
+                    held.stored_as(FP16),
+                    body,
+                    names,
+                    0,
+                    source,
+                    note=f"{tensor.port} as FP16, which products and accumulators' operands are; saturation is counted",
+                    elements=(FP32,),
+                )
+            )
+            tensor.narrow.append(made)
+        return tensor.narrow[0].shaped(tensor.shape)
+
     def _from_device(self, tensor: Tensor, layout: Layout, transpose: bool, source: SourceLine) -> int | None:
         """An input that only the device has, moved there; None where it is in this order already, or cannot be."""
         known = self._hints[id(tensor.port)]
@@ -218,7 +265,7 @@ class Work:
         steps = self._steps(tensor, home, layout, transpose)
         if steps is None:
             raise Unsupported(
-                "no relayout on the device between these byte orders",
+                NOT_TURNED if tensor.element == FP32 else "no relayout on the device between these byte orders",
                 where=f"{tensor.port}: {home} -> {layout}{' transposed' if transpose else ''}",
                 hint="use the same tiling in both places, or two kernels",
                 source=source,
@@ -238,7 +285,7 @@ class Work:
         self, tensor: Tensor, target: Tensor, layout: Layout, source: SourceLine, transpose: bool
     ) -> bool:
         """Whether a relayout of the whole tensor makes what the target is to hold; if so, it is appended."""
-        if not self.device_only(tensor):
+        if not self.device_only(tensor) or tensor.element != target.element:
             return False
         home = self.buffers[tensor.home].layout if tensor.home >= 0 else None
         known = self._hints.get(id(tensor.port))
@@ -274,6 +321,7 @@ class Work:
             )
         tensor.copies.clear()
         tensor.windows.clear()
+        tensor.narrow.clear()
         return tensor.home
 
     def stage(self, band: Band) -> None:

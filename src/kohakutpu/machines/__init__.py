@@ -97,6 +97,8 @@ def check_machine(machine: Machine) -> None:
         )
     if not machine.units_of("MG") and not machine.units_of("VC"):
         raise DefinitionError("a machine has at least one unit", where=machine.name)
+    if len(machine.memories) != len(machine.meshes):
+        raise DefinitionError("a mesh of this family has memory ports and DRAM", where=machine.name)
     for port in machine.ports:
         writers = sum(1 for u in machine.units if u.mesh == port.mesh and u.port == port.index)
         if p.wr_slots < 2 * writers:

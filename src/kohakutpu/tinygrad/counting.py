@@ -17,8 +17,17 @@ class Report:
     seconds: float = 0.0
     host_kernels: int = 0
     host_bytes: int = 0
+    split_kernels: int = 0
+    """Of device_kernels, those whose products were computed from digits."""
+    split_passes: int = 0
+    split_bytes: int = 0
+    """Products of digits on the clusters, and bytes of the host's arithmetic around them."""
+    mixed: int = 0
+    """Kernels that are counted twice: their products on the device, what is around them as a step of the host."""
     reasons: Counter[str] = field(default_factory=Counter)
     """How often the host stepped in, and why."""
+    parted: Counter[str] = field(default_factory=Counter)
+    """How often kernels that could have been one ran one by one, and why."""
     names: dict[str, str] = field(default_factory=dict)
     """A kernel of each reason."""
 
@@ -29,14 +38,27 @@ class Report:
         self.reasons[reason] += 1
         self.names.setdefault(reason, name)
 
+    def apart(self, name: str, parts: int, reason: str) -> None:
+        """Count a group of kernels that ran one by one."""
+        self.parted[reason] += 1
+        self.names.setdefault(reason, f"{name} of {parts}")
+
     def __str__(self) -> str:
-        total = self.device_kernels + self.host_kernels
+        total = self.device_kernels + self.host_kernels - self.mixed
         lines = [f"{total} kernels: {self.device_kernels} on the device, {self.host_kernels} steps of the host"]
         if self.seconds:
             lines.append(f"  simulated time {self.seconds * 1e6:.1f} us")
+        if self.split_kernels:
+            lines.append(
+                f"  {self.split_kernels} of them split products: {self.split_passes} passes, {self.split_bytes} bytes"
+                f" of digits and sums, {self.mixed} with arithmetic around on the host"
+            )
         if self.host_kernels:
             lines.append(f"  the host read and wrote {self.host_bytes} bytes")
         lines += [f"  {count:6} host: {why} (first {self.names[why]})" for why, count in self.reasons.most_common()]
+        lines += [
+            f"  {count:6} not joined: {why} (first {self.names[why]})" for why, count in self.parted.most_common()
+        ]
         return "\n".join(lines)
 
 

@@ -9,14 +9,17 @@ from tinygrad.device import Compiled
 from tinygrad.helpers import DEV
 
 from kohakuaccel.frontends.tinygrad.compiling import install
+from kohakuaccel.frontends.tinygrad.joined.schedule import install as join
 from kohakuaccel.frontends.tinygrad.memory import GraphAllocator
 from kohakuaccel.frontends.tinygrad.program import GraphProgram
 from kohakuaccel.frontends.tinygrad.renderer import GraphRenderer
 from kohakuaccel.frontends.tinygrad.runner import SequenceRunner
 from kohakutpu.machines import DEFAULT
-from kohakutpu.tinygrad.engine import KTPUEngine
+from kohakutpu.tinygrad.engine import KTPUEngine, joins
+from kohakutpu.tinygrad.numerics import current
 
 install()
+join("KTPU", joins, lambda: current().join == "allow")
 
 
 class KTPUAstRenderer(GraphRenderer):

@@ -14,13 +14,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kohakuaccel.diagnostics import KohakuError, Refusal
+from kohakuaccel.frontends.tinygrad.joined.running import Apart
+from kohakuaccel.frontends.tinygrad.kernel import Kernel
 from kohakuaccel.frontends.tinygrad.memory import View
 from kohakuaccel.frontends.tinygrad.program import Engine, Prepared
 from kohakuaccel.graph import Expr, Graph, Op, Read, kind_of
 from kohakuaccel.graph.structure import as_contraction
 from kohakuaccel.machine import Machine
 from kohakutpu import machines
-from kohakutpu.tinygrad import counting
+from kohakutpu.tinygrad import counting, split
 from kohakutpu.tinygrad.numerics import Numerics, current
 
 if TYPE_CHECKING:
@@ -65,6 +67,7 @@ class Plans:
         self.updates = prepared.kernel.updates
         self.relative = _relative(graph)
         self.why = _unfit(prepared)
+        self.split = split.SplitKernel(prepared) if split.fits(graph) else None
         self.plans: dict[Machine, GraphPlan | str] = {}
 
     def reason(self, allowed: Numerics) -> str:
@@ -122,6 +125,12 @@ def _unfit(prepared: Prepared) -> str:
     return "" if any(isinstance(e, Read) for s in graph.statements for e in s.body.walk()) else "constants alone"
 
 
+def joins(kernel: Kernel) -> bool:
+    """Whether a kernel may become a part of a larger one: by its form a unit computes it, in whatever numbers."""
+    prepared = Prepared(kernel, sorted({*kernel.reads, *(s.slot for s in kernel.stores)}))
+    return not Plans(prepared).reason(Numerics())
+
+
 class KTPUEngine(Engine):
     """One device. timed: whether simulated seconds are taken."""
 
@@ -141,23 +150,42 @@ class KTPUEngine(Engine):
 
     def run(self, prepared: Prepared, buffers: Sequence[View]) -> float | None:
         """On the device where it can be, else a counted step of the host."""
-        plans = prepared.machine
-        if plans is None:
-            plans = prepared.machine = Plans(prepared)
-        allowed = current()
-        reason = plans.reason(allowed)
-        if not reason:
-            plan = self._planned(plans, prepared.kernel.graph)
-            if isinstance(plan, str):
-                reason = plan
-            else:
-                try:
-                    return self._on_device(prepared, plans, plan, buffers)
-                except _Unfit as why:
-                    reason = str(why)
-        self._host(prepared.kernel.name, reason, prepared.nbytes(buffers), allowed)
+        try:
+            products = self._plans(prepared).split if current().matmul == "split" else None
+            if products is not None:
+                return products.run(buffers, self.device, self.timed, self._host)
+            return self._attempt(prepared, buffers)
+        except _Unfit as why:
+            self._host(prepared.kernel.name, str(why), prepared.nbytes(buffers), current())
         prepared.on_host(buffers)
         return 0.0 if self.timed else None
+
+    def run_whole(self, prepared: Prepared, buffers: Sequence[View]) -> float | None:
+        """A kernel that stands for several: on the device, or not at all."""
+        try:
+            return self._attempt(prepared, buffers)
+        except _Unfit as why:
+            raise Apart(str(why)) from None
+
+    def apart(self, name: str, parts: int, reason: str) -> None:
+        """Several kernels that could have been one."""
+        counting.total.apart(name, parts, reason)
+
+    @staticmethod
+    def _plans(prepared: Prepared) -> Plans:
+        if prepared.machine is None:
+            prepared.machine = Plans(prepared)
+        return prepared.machine
+
+    def _attempt(self, prepared: Prepared, buffers: Sequence[View]) -> float | None:
+        plans = self._plans(prepared)
+        reason = plans.reason(current())
+        if reason:
+            raise _Unfit(reason)
+        plan = self._planned(plans, prepared.kernel.graph)
+        if isinstance(plan, str):
+            raise _Unfit(plan)
+        return self._on_device(prepared, plans, plan, buffers)
 
     def loops(self, name: str, nbytes: int) -> None:
         """A kernel that is no graph."""

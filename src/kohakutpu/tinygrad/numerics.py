@@ -17,16 +17,19 @@ from kohakuaccel.diagnostics import Refusal
 Matmul = Literal["mxfp7", "split"]
 Float32 = Literal["device", "host"]
 Host = Literal["allow", "refuse"]
+Join = Literal["allow", "off"]
 
 
 @dataclass(frozen=True)
 class Numerics:
     """matmul: "mxfp7", or "split" for results as accurate as the tensors' type. float32: whether such kernels may be
-    computed in FP16 storage. host: whether kernels that the machine has no units for may run on the host."""
+    computed in FP16 storage. host: whether kernels that the machine has no units for may run on the host. join: whether
+    kernels that tinygrad cut apart may be one."""
 
     matmul: Matmul = "mxfp7"
     float32: Float32 = "device"
     host: Host = "allow"
+    join: Join = "allow"
 
 
 def _chosen(name: str, value: str, allowed: tuple[str, ...]) -> str:
@@ -39,11 +42,12 @@ _OPTIONS: Mapping[str, tuple[str, ...]] = {
     "matmul": get_args(Matmul),
     "float32": get_args(Float32),
     "host": get_args(Host),
+    "join": get_args(Join),
 }
 
 
 def from_environment() -> Numerics:
-    """KTPU_MATMUL, KTPU_FLOAT32 and KTPU_HOST, each with its default."""
+    """KTPU_MATMUL, KTPU_FLOAT32, KTPU_HOST and KTPU_JOIN, each with its default."""
     found = Numerics()
     for name, allowed in _OPTIONS.items():
         text = os.environ.get(f"KTPU_{name.upper()}")
@@ -63,10 +67,15 @@ def current() -> Numerics:
 
 @contextmanager
 def numerics(
-    *, matmul: Matmul | None = None, float32: Float32 | None = None, host: Host | None = None
+    *,
+    matmul: Matmul | None = None,
+    float32: Float32 | None = None,
+    host: Host | None = None,
+    join: Join | None = None,
 ) -> Generator[Numerics]:
-    """A scope: `with numerics(matmul="split"): loss.realize()`. It holds for kernels that run inside it."""
-    given = {"matmul": matmul, "float32": float32, "host": host}
+    """A scope: `with numerics(matmul="split"): loss.realize()`. It holds for kernels that run inside it; `join` for
+    those that are scheduled inside it."""
+    given = {"matmul": matmul, "float32": float32, "host": host, "join": join}
     chosen = {name: _chosen(name, value, _OPTIONS[name]) for name, value in given.items() if value is not None}
     made = replace(current(), **chosen)
     token = _current.set(made)

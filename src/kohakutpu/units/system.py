@@ -141,6 +141,11 @@ class System:
         self.log_kernels()
         return [(word >> a.LOG_SHIFT, word & (1 << a.LOG_SHIFT) - 1) for word in noted]
 
+    def numeric_counters(self) -> NDArray[np.int64]:
+        """int64[units, 2], what CU_CTRL index 4 answers: values saturated, and non-finite ones quantised (datasheet
+        4.2). Without the flits."""
+        return self.control.counts[:, [a.C_SATURATED, a.C_NONFINITE]] & 0xFFFF_FFFF
+
     # the bus
 
     def write(self, bus: int, data: NDArray[Any]) -> None:

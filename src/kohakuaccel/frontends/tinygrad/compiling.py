@@ -27,7 +27,7 @@ from kohakuaccel.frontends.tinygrad.kernel import MARK, VERSION, Kernel
 from kohakuaccel.frontends.tinygrad.renderer import GraphRenderer
 from kohakuaccel.frontends.tinygrad.symbolic import encode, variables
 from kohakuaccel.frontends.tinygrad.translate import translate
-from kohakuaccel.graph import Op
+from kohakuaccel.graph import Expr, Op
 
 _stock = codegen.do_to_program
 
@@ -62,7 +62,7 @@ def _graph_program(ast: UOp, renderer: GraphRenderer) -> UOp | None:
         try:
             sink = clean(ast)
             try:
-                return _program(ast, sink, renderer, translate(sink, _name(sink, ast.arg.name)))
+                return _program(ast, sink, renderer, translate(sink, name_of(sink, ast.arg.name)))
             except Symbolic:
                 return _symbolic(ast, sink, renderer)
         except (Untranslatable, DefinitionError) as why:
@@ -70,7 +70,7 @@ def _graph_program(ast: UOp, renderer: GraphRenderer) -> UOp | None:
             return None
 
 
-def _name(sink: UOp, given: str) -> str:
+def name_of(sink: UOp, given: str) -> str:
     """As tinygrad names kernels: by whether they fold, and their extents."""
     if given != "test":
         return given
@@ -85,7 +85,7 @@ def _program(ast: UOp, sink: UOp, renderer: GraphRenderer, kernel: Kernel) -> UO
 
 
 def _symbolic(ast: UOp, sink: UOp, renderer: GraphRenderer) -> UOp:
-    name = _name(sink, ast.arg.name)
+    name = name_of(sink, ast.arg.name)
     names = [v.expr for v in variables(sink)]
     record = {MARK: VERSION, "name": name, "variables": names, "nodes": encode(sink)}
     return _finished(ast, sink, renderer, name, json.dumps(record).encode(), str(sink), Estimates())
@@ -122,15 +122,26 @@ def _read(sink: UOp) -> list[UOp]:
 
 
 def estimates(kernel: Kernel) -> Estimates:
-    """Operations of every statement at every point, and bytes of every buffer once."""
+    """Operations of every statement at every point, each once and places not counted; bytes of every buffer once."""
     graph, ops = kernel.graph, 0
     for s in graph.statements:
         points = prod(r.extent for r in (*s.ranges, *s.reduced))
-        ops += points * (sum(isinstance(e, Op) for e in s.body.walk()) + bool(s.reduction))
+        ops += points * (_operations(s.body) + bool(s.reduction))
     width = {v.name: max(getattr(v.dtype, "bits", 8), 8) // 8 for v in graph.values}
     made = [graph[s.value] for s in kernel.stores]
     mem = sum(prod(v.shape) * width[v.name] for v in (*graph.inputs, *made))
     return Estimates(ops=ops, lds=mem, mem=mem)
+
+
+def _operations(body: Expr) -> int:
+    found: dict[int, Expr] = {}
+    todo = [body]
+    while todo:
+        top = todo.pop()
+        if id(top) not in found:
+            found[id(top)] = top
+            todo += top.children
+    return sum(isinstance(e, Op) and e.name != "not" for e in found.values())  # a comparison's other half
 
 
 def install() -> None:

@@ -11,7 +11,7 @@ from tinygrad.dtype import DType as TinyType
 from tinygrad.dtype import dtypes
 
 from kohakuaccel.graph import BOOL, FP64, WORDS, DType
-from kohakuaccel.numerics import BF16, FP16, FP32
+from kohakuaccel.numerics import BF16, FP8E4M3, FP8E4M3FNUZ, FP8E5M2, FP8E5M2FNUZ, FP16, FP32
 
 FORMATS: Mapping[TinyType, DType] = {
     dtypes.bool: BOOL,
@@ -23,6 +23,10 @@ FORMATS: Mapping[TinyType, DType] = {
     dtypes.uint32: WORDS["U32"],
     dtypes.int64: WORDS["S64"],
     dtypes.uint64: WORDS["U64"],
+    dtypes.fp8e4m3: FP8E4M3,
+    dtypes.fp8e5m2: FP8E5M2,
+    dtypes.fp8e4m3fnuz: FP8E4M3FNUZ,
+    dtypes.fp8e5m2fnuz: FP8E5M2FNUZ,
     dtypes.half: FP16,
     dtypes.bfloat16: BF16,
     dtypes.float: FP32,

@@ -76,6 +76,16 @@ class View:
             self.memory.drop(self.offset, self.nbytes)
         return self.memory.data[self.offset : self.offset + self.nbytes]
 
+    def overlaps(self, other: View) -> bool:
+        """Whether they share bytes."""
+        apart = self.offset + self.nbytes <= other.offset or other.offset + other.nbytes <= self.offset
+        return self.memory is other.memory and not apart
+
+    def drop(self) -> None:
+        """Forget what the machine keeps of bytes that are about to be replaced, all of them."""
+        if self.memory.kept:
+            self.memory.drop(self.offset, self.nbytes)
+
     def kept(self, form: str) -> Any:
         """The machine's form of exactly these bytes, or None."""
         for one in self.memory.kept:

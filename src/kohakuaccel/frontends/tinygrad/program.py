@@ -9,13 +9,15 @@ import json
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from functools import lru_cache
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 from tinygrad.device import Compiled, Program, TinyELF
 
 from kohakuaccel.diagnostics import Refusal
+from kohakuaccel.frontends.tinygrad import loops
+from kohakuaccel.frontends.tinygrad.joined.running import Apart, GroupRun, decode_group
 from kohakuaccel.frontends.tinygrad.kernel import MARK, Kernel, decode
 from kohakuaccel.frontends.tinygrad.memory import View
 from kohakuaccel.frontends.tinygrad.renderer import LOOPS
@@ -42,15 +44,15 @@ class Prepared:
             self._native = Native(self.kernel.graph)
         return self._native
 
-    def on_host(self, buffers: Sequence[View]) -> None:
-        """Run on the host: every read before every store."""
+    def on_host(self, buffers: Sequence[View], native: Native | None = None) -> None:
+        """Run on the host: every read before every store. native: the kernel with products of its own."""
         given = {}
         for value, at in self.inputs:
             dtype = stored_in(value.dtype)
             raw = buffers[at].read()
             array = raw.view(dtype) if raw.ctypes.data % dtype.itemsize == 0 else raw.copy().view(dtype)
             given[value.name] = array.reshape(value.shape)
-        found = self.native(given)
+        found = (native or self.native)(given)
         for store in self.kernel.stores:
             values = found[store.value]
             target = buffers[self.at[store.slot]].write()
@@ -89,6 +91,14 @@ class Engine(ABC):
     def loops(self, name: str, nbytes: int) -> None:
         """Count (or refuse) a kernel that is no graph, run loop by loop on the host."""
 
+    def run_whole(self, prepared: Prepared, buffers: Sequence[View]) -> float | None:
+        """Run a kernel that stands for several; `Apart` with the reason where these are to run one by one."""
+        raise Apart("the machine takes kernels one by one")
+
+    @abstractmethod
+    def apart(self, name: str, parts: int, reason: str) -> None:
+        """Count a group that runs as its parts."""
+
 
 class GraphProgram(Program[Any]):
     """A compiled kernel of a device that has an `engine`."""
@@ -97,17 +107,16 @@ class GraphProgram(Program[Any]):
         self.engine: Engine = getattr(dev, "engine")  # noqa: B009  (a device's own attribute)
         self.name = obj.name
         self.order = tuple(slot for name, slot, _, _ in obj.signature if slot >= 0 and name is None)
-        self.loops: Any = None
+        self.loops: tuple[loops.Node, ...] | None = None
         self.made: dict[tuple[int, ...], Prepared] = {}
         self.record: dict[str, Any] = {}
+        self.group: GroupRun | None = None
         if obj.lib.startswith(LOOPS):
-            from tinygrad.runtime.ops_python import PythonProgram
-
-            self.loops = PythonProgram(
-                cast(Any, None), TinyELF(obj.lib[len(LOOPS) :], obj.name, obj.target, obj.signature)
-            )
+            self.loops = loops.decode(obj.lib[len(LOOPS) :].decode())
             return
         self.record = _record(obj.lib)
+        if "parts" in self.record:
+            self.group = GroupRun(decode_group(self.record), self.order, Prepared)
 
     def __call__(
         self,
@@ -120,9 +129,10 @@ class GraphProgram(Program[Any]):
     ) -> float | None:
         if self.loops is not None:
             self.engine.loops(self.name, sum(b.nbytes for b in bufs))
-            views = [memoryview(cast(Any, b.write())) for b in bufs]
-            self.loops(*views, global_size=global_size, local_size=local_size or (1, 1, 1), vals=vals)
+            loops.run(self.loops, {slot: b.write() for slot, b in zip(self.order, bufs)}, vals, global_size)
             return None
+        if self.group is not None:
+            return self.group(self.engine, bufs)
         if vals not in self.made:
             self.made[vals] = Prepared(_kernel(self.record, vals), self.order)
         return self.engine.run(self.made[vals], bufs)

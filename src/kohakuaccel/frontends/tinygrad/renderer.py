@@ -5,34 +5,33 @@ Decides the capability flags: no locals, no shared memory, no vectors. It must n
 
 from __future__ import annotations
 
-import base64
-import pickle
 from collections import deque
 from collections.abc import Callable
 from typing import Any
 
 from tinygrad.device import Compiler
-from tinygrad.dtype import DType, dtypes
 from tinygrad.helpers import Target
 from tinygrad.renderer import Renderer
 from tinygrad.uop import Ops
 from tinygrad.uop.ops import UOp, python_alu
 
+from kohakuaccel.frontends.tinygrad import linear
+
 LOOPS = b"kohakuaccel.tinygrad.loops\n"
-"""How the binary of a stock kernel begins; tinygrad's own form of its operations follows."""
+"""How the binary of a kernel that is no graph begins; its operations follow as JSON."""
 notes: deque[tuple[str, str]] = deque(maxlen=1000)
 """Kernels that were left to loops, and why."""
 
 
 class LoopCompiler(Compiler):
-    """Marks the stock form."""
+    """Marks the written-out form."""
 
     def compile(self, src: str) -> bytes:
-        return LOOPS + base64.b64decode(src)
+        return LOOPS + src.encode()
 
 
 class GraphRenderer(Renderer):
-    """Kernels as graphs; what is none is kept as tinygrad's linear operations, which tinygrad's emulator runs."""
+    """Kernels as graphs; what is none is written out in tinygrad's linear operations, which are interpreted."""
 
     has_local = False
     has_shared = False
@@ -47,12 +46,8 @@ class GraphRenderer(Renderer):
         self.suffix = target.arch
 
     def render(self, uops: list[UOp]) -> str:
-        """tinygrad's own encoding for its emulator."""
-        return base64.b64encode(pickle.dumps(uops)).decode()
-
-    def supported_dtypes(self) -> set[DType]:
-        """All but the 8-bit floats, which tinygrad then keeps as bytes."""
-        return {d for d in super().supported_dtypes() if d not in dtypes.fp8s}
+        """A kernel that is no graph."""
+        return linear.encode(uops)
 
     def note(self, ast: UOp, why: str) -> None:
         """Remember a kernel that is left to loops."""

@@ -13,6 +13,7 @@ import numpy as np
 from kohakuaccel.diagnostics import Refusal
 from kohakuaccel.machine import Machine
 from kohakuaccel.schedule import Band, Stage
+from kohakutpu.layouts import FP32
 from kohakutpu.lower.resident.bands import ClusterBand, CoreBand, Pair
 from kohakutpu.lower.resident.code import Program
 from kohakutpu.lower.resident.match import Matcher, Stages, fed
@@ -30,6 +31,8 @@ def lower_resident(work: Work, stages: Stages) -> tuple[bool, tuple[str, ...]]:
     if not names or not work.machine.features.r2_vc_quant:
         return False, ()
     what = ", ".join(sorted(names.values()))
+    if any(t.element == FP32 for t in work.tensors):
+        return False, (f"{what} through memory: tensors are stored in FP32",)
     try:
         chain = Matcher(work, stages).match()
         found = steps(chain)

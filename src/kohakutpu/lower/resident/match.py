@@ -19,7 +19,8 @@ from kohakuaccel.lang.values import Contraction, Value, View
 from kohakutpu.lang.tiles import Tile
 from kohakutpu.layouts import LANES, DrainedTiles, OperandPack, RowMajor, ceil_div
 from kohakutpu.lower.body import Builder
-from kohakutpu.lower.instances import enumerate_instances, leaves_of, ports_of
+from kohakutpu.lower.instances import enumerate_instances
+from kohakutpu.lower.leaves import leaves_of, ports_of
 from kohakutpu.lower.resident.ops import Chain, Fetched, Held, NotResident, Op, Out, Product, Rows, Slot
 from kohakutpu.lower.tile_stage import Located, TileStage
 from kohakutpu.lower.work import Env, Tensor, Work

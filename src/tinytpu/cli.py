@@ -1,0 +1,148 @@
+"""The `tinytpu` command: assemble, disassemble, run and trace programs of this machine.
+
+A file that ends in .tasm or .asm is TASM; any other is a bundle of numbers. What a word does is decided elsewhere.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from kohakuaccel.cli.errors import reporting
+from kohakuaccel.diagnostics import Refusal
+
+if TYPE_CHECKING:
+    from kohakuaccel.machine import Machine
+    from tinytpu.units.core import Run
+
+app = typer.Typer(
+    name="tinytpu",
+    help="Assemble, run and trace programs of the simulated TinyTPU.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+)
+
+MachineName = Annotated[str, typer.Option("--machine", "-m", help="A preset's name or a machine TOML file.")]
+Program = Annotated[Path | None, typer.Argument(help="A .tasm file or a bundle; TINYTPU_BUNDLE without one.")]
+Output = Annotated[Path | None, typer.Option("--output", "-o", help="Write to this file, not to the terminal.")]
+Silicon = Annotated[bool, typer.Option("--silicon", help="Wrap as the hardware does where it would be refused.")]
+DEFAULT = "tinytpu_4x4"
+
+
+@app.callback()
+def root(
+    debug: Annotated[bool, typer.Option("--debug", help="Show the traceback of a refusal or fault.")] = False,
+) -> None:
+    """Common to all commands; `--debug` itself is read where errors are reported."""
+
+
+def _machine(name: str) -> Machine:
+    from kohakuaccel.machine import load
+    from tinytpu.machines import FAMILY
+
+    machine = load(name)
+    if machine.family != FAMILY:
+        raise Refusal("the machine is a TinyTPU", where="--machine", got=f"{name}, of the family {machine.family}")
+    return machine
+
+
+def _path(given: Path | None) -> Path:
+    if given is not None:
+        return given
+    named = os.environ.get("TINYTPU_BUNDLE")
+    if not named:
+        raise Refusal("a program is named", where="tinytpu", hint="name a file, or set TINYTPU_BUNDLE")
+    return Path(named)
+
+
+def _write(text: str, output: Path | None) -> None:
+    if output is None:
+        typer.echo(text, nl=False)
+    else:
+        output.write_text(text)
+
+
+def _run(program: Path | None, machine: Machine, silicon: bool, log: bool) -> Run:
+    from tinytpu import runner
+
+    bundle = runner.read(_path(program), machine, check=not silicon)
+    run = runner.run(bundle, machine, silicon=silicon, log=log)
+    for remark in run.remarks:
+        typer.secho(f"warning: pc {remark.pc}: {remark.what}", fg="yellow", err=True)
+    return run
+
+
+@app.command()
+def asm(source: Program = None, output: Output = None, machine: MachineName = DEFAULT) -> None:
+    """Print the bundle of a TASM text."""
+    from tinytpu import runner
+    from tinytpu.bundle import dump
+
+    _write(dump(runner.read(_path(source), _machine(machine))), output)
+
+
+@app.command()
+def disasm(bundle: Program = None, output: Output = None, machine: MachineName = DEFAULT) -> None:
+    """Print a bundle as TASM; what no text form writes, legal or not, is a `.word`."""
+    from tinytpu import runner
+    from tinytpu.asm import disassemble
+
+    chosen = _machine(machine)
+    _write(disassemble(runner.read(_path(bundle), chosen, check=False), chosen), output)
+
+
+@app.command()
+def run(
+    program: Program = None,
+    machine: MachineName = DEFAULT,
+    silicon: Silicon = False,
+    stats: Annotated[bool, typer.Option("--stats", help="Also print what the run counted, on stderr.")] = False,
+) -> None:
+    """Run a program and print its result lines."""
+    done = _run(program, _machine(machine), silicon, log=False)
+    typer.echo("\n".join(done.lines()))
+    if stats:
+        split = {"load": done.load_cycles, "execute": done.execute_cycles, "output": done.output_cycles}
+        counts = {**{f"{name} cycles": cycles for name, cycles in split.items()}, **done.counters}
+        for name, value in counts.items():
+            typer.echo(f"{name:16} {value:>10,}", err=True)
+
+
+@app.command()
+def trace(
+    program: Program = None,
+    output: Output = None,
+    machine: MachineName = DEFAULT,
+    silicon: Silicon = False,
+    report: Annotated[bool, typer.Option("--report", help="What every unit did, instead of trace lines.")] = False,
+    save: Annotated[Path | None, typer.Option(help="Also write the timeline: kohaku report FILE reads it.")] = None,
+    html: Annotated[Path | None, typer.Option(help="Also write one page for a browser.")] = None,
+    perfetto: Annotated[Path | None, typer.Option(help="Also write a trace for the Perfetto UI.")] = None,
+) -> None:
+    """Run a program and print a line for everything that happened in it."""
+    from tinytpu.trace import dump, events, timeline
+
+    path = _path(program)
+    done = _run(path, _machine(machine), silicon, log=True)
+    spans = timeline(done, path.stem)
+    _write(spans.report() if report else dump(events(done)), output)
+    for file, write in ((save, spans.save), (html, spans.html), (perfetto, spans.perfetto)):
+        if file is not None:
+            write(file)
+
+
+@app.command()
+def opcodes(units: Annotated[bool, typer.Option("--vpu", help="The operations of the vector unit.")] = False) -> None:
+    """Print the instruction set."""
+    from tinytpu.isa.listing import operations, sequencer
+
+    typer.echo(operations() if units else sequencer())
+
+
+def main() -> None:
+    """Entry point."""
+    reporting(app)

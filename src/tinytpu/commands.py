@@ -1,0 +1,69 @@
+"""What the `kohaku` command asks of this machine package.
+
+Every answer is a line or two over the parts that decide it; nothing is computed here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, NoReturn
+
+from kohakuaccel.diagnostics import Unsupported
+from kohakuaccel.machine import Machine
+
+if TYPE_CHECKING:
+    from kohakuaccel.image import Image
+    from kohakuaccel.sim import Timeline
+
+DEFAULT_MACHINE = "tinytpu_4x4"
+
+
+def _programs_only(what: str) -> NoReturn:
+    raise Unsupported(f"{what} takes a program of this machine", where="kohaku", hint="see: tinytpu --help")
+
+
+def peak(machine: Machine) -> str:
+    """Matmul peak: every PE multiplies and adds once a cycle (datasheet 1)."""
+    macs = len(machine.units_of("CORE")) * machine.params.rows * machine.params.columns
+    return f"{macs:,} MAC/cycle of int8"
+
+
+def use(machine: Machine) -> None:
+    """Refused: no tensor API opens this machine by default."""
+    _programs_only(f"--machine {machine.name}")
+
+
+def stats() -> Mapping[str, object]:
+    """What the default device has counted; empty when it was not used."""
+    return {}
+
+
+def timed(call: Callable[[], None], name: str) -> Timeline:
+    """Refused, see use."""
+    _programs_only(name)
+
+
+def smoke(machine: Machine) -> tuple[bool, str]:
+    """Two activations times an int8 weight tile, the rows gathered in a PSUM bucket: values and cycles are known."""
+    from tinytpu import runner
+    from tinytpu.asm import assemble
+
+    rows, columns = machine.params.rows, machine.params.columns
+    weights = [[(3 * k - 5 * n) % 19 - 9 for n in range(columns)] for k in range(rows)]
+    inputs = [[(7 * m + 2 * k) % 23 - 11 for k in range(rows)] for m in range(2)]
+    text = ["WMEM[0] = " + " ".join(str(w) for row in weights for w in row)]
+    text += [f"AMEM[{m}] = " + " ".join(map(str, row)) for m, row in enumerate(inputs)]
+    text.append("PSUM_CLEAR PSUM[0]")
+    text += [f"MXU WMEM[0], AMEM[{m}], tiles=1, psum_write=PSUM[0], psum_row={m}" for m in range(2)]
+    text += ["WAIT_MXU", "PSUM_READ v0, PSUM[0]", "STORE VMEM[0], v0", "HALT", "OUTPUT_VMEM VMEM[0]", "END"]
+    done = runner.run(assemble("\n".join(text), machine), machine)
+    want = [[sum(a * weights[k][n] for k, a in enumerate(row)) for n in range(columns)] for row in inputs]
+    instructions = 2 + (rows + 5) * 2 + 2 + 3 + 2 + 1  # clear, two dispatches and the wait, read, store, halt
+    records = len(text) - 1
+    good = done.vmem[0][:2].tolist() == want and done.cycles == 2 * records + instructions + 4 + 1
+    return good, f"2x{rows} @ {rows}x{columns} of int8 in {done.cycles} cycles"
+
+
+def image_text(image: Image, limit: int | None = None) -> str:
+    """Refused: this machine's programs are bundles."""
+    _programs_only("disasm")

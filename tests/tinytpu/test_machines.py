@@ -1,0 +1,49 @@
+"""The datasheet's parameters, and what a machine of this family cannot be."""
+
+from __future__ import annotations
+
+import pytest
+
+from kohakuaccel.cli.doctor import facts_of
+from kohakuaccel.diagnostics import DefinitionError
+from tinytpu import commands, machines
+
+SHEET = {
+    "rows": 4,
+    "columns": 4,
+    "vmem_tiles": 32,
+    "wmem_tiles": 32,
+    "amem_vectors": 32,
+    "vregs": 16,
+    "psum_buckets": 8,
+    "program_words": 256,
+    "loop_depth": 4,
+    "max_outputs": 31,
+    "tiles_max": 31,
+    "cycle_limit": 50000,
+    "clock_mhz": 100,
+}
+
+
+def test_the_default_machine_is_the_sheets() -> None:
+    machine = machines.load()
+    assert machine.params.as_dict() == SHEET
+    assert facts_of(machine) == ("1 CORE", "on chip")
+    assert commands.peak(machine) == "16 MAC/cycle of int8"
+
+
+@pytest.mark.parametrize(
+    ("params", "text"),
+    [
+        ({"rows": 8}, "a tile is square: .*; got 4; the limit is 8, as rows"),
+        ({"rows": 3, "columns": 3}, "a row is whole pairs: .*; got 3"),
+        ({"vregs": 0}, "params.vregs: out of range; got 0"),
+    ],
+)
+def test_a_machine_that_cannot_be(params: dict[str, int], text: str) -> None:
+    with pytest.raises(DefinitionError, match=text):
+        machines.load().with_(params=params)
+
+
+def test_presets_load() -> None:
+    assert {name: machines.load(name).params.rows for name in machines.names()} == {"tinytpu_4x4": 4, "tinytpu_8x8": 8}
