@@ -40,12 +40,12 @@ def _leave_scipy_alone() -> None:
             raise ImportError("scipy")
 
     look = linalg.ensure_blas
-    linalg.ensure_blas = there  # pyright: ignore[reportAttributeAccessIssue] - put back below
+    linalg.ensure_blas = there
     try:
         from numba.np import arraymath
     finally:
         linalg.ensure_blas = look
-    arraymath.ensure_blas = look
+    arraymath.ensure_blas = look  # pyright: ignore[reportPrivateImportUsage] - a name it imported, put in its place
 
 
 if "numba.np.arraymath" not in sys.modules:
