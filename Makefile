@@ -54,6 +54,7 @@ bench: $(STAMP)
 	$(PY) benchmarks/automatic.py --check
 	$(PY) benchmarks/models.py --check
 	$(PY) benchmarks/tinygrad_kernels.py --check
+	$(PY) benchmarks/split.py --check
 
 # The tests of report pages drive a Chromium; without one they are left out, except in continuous integration.
 BROWSERS := chromium chromium-browser google-chrome google-chrome-stable

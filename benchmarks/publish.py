@@ -17,7 +17,10 @@ from typing import Any
 
 HERE = Path(__file__).resolve().parent
 PAGE = HERE.parent / "docs" / "measured.md"
-NAMES = ("gemm", "vector", "dispatch", "kernels", "clock", "revision2", "automatic", "models", "tinygrad_kernels")
+NAMES = (
+    *("gemm", "vector", "dispatch", "kernels", "clock", "revision2", "automatic", "models", "tinygrad_kernels"),
+    "split",
+)
 QUIET = 0.1  # most processors that other programs may have kept busy
 
 

@@ -11,11 +11,13 @@ from __future__ import annotations
 
 import argparse
 import os
+import resource
 import subprocess
 import sys
 import tempfile
 import time
 import xml.etree.ElementTree as ET
+from dataclasses import dataclass
 from pathlib import Path
 
 # fmt: off
@@ -51,28 +53,48 @@ def main() -> int:
     parser.add_argument("--slow", action="store_true", help="with the tests that upstream itself marks slow")
     parser.add_argument("-k", default="", help="pytest's selection")
     args = parser.parse_args()
-    rows: list[tuple[str, dict[str, int], float, list[str]]] = []
+    rows: list[Row] = []
     with tempfile.TemporaryDirectory() as where:
         for name in ("test", "extra", "examples", "conftest.py", "pyproject.toml"):
             if (args.checkout / name).exists():
                 os.symlink((args.checkout / name).resolve(), Path(where) / name)
-        print("| file | passed | failed | skipped | s |\n|---|---|---|---|---|", flush=True)
+        print("| file | passed | failed | skipped | s | CPU s |\n|---|---|---|---|---|---|", flush=True)
         for file in args.files or FILES:
             row = run(file, Path(where), args)
             rows.append(row)
-            _, counts, seconds, failed = row
-            numbers = f"{counts['passed']} | {counts['failed']} | {counts['skipped']}"
-            print(f"| {file} | {numbers} | {seconds:.0f} |", flush=True)
+            print(row.line, flush=True)
             if args.failures:
-                print("".join(f"    {line}\n" for line in failed), end="", flush=True)
-    total = {key: sum(counts[key] for _, counts, _, _ in rows) for key in ("passed", "failed", "skipped")}
-    seconds = sum(s for _, _, s, _ in rows)
-    print(f"| all | {total['passed']} | {total['failed']} | {total['skipped']} | {seconds:.0f} |")
+                print("".join(f"    {line}\n" for line in row.failures), end="", flush=True)
+    total = {key: sum(row.counts[key] for row in rows) for key in ("passed", "failed", "skipped")}
+    print(Row("all", total, sum(row.seconds for row in rows), sum(row.cpu for row in rows), []).line)
     return 1 if total["failed"] else 0
 
 
-def run(file: str, where: Path, args: argparse.Namespace) -> tuple[str, dict[str, int], float, list[str]]:
-    """One file in a process of its own: its counts, seconds and failures."""
+@dataclass
+class Row:
+    """One file: counts by outcome, seconds on the clock and of processors (the same on a loaded machine), failures."""
+
+    file: str
+    counts: dict[str, int]
+    seconds: float
+    cpu: float
+    failures: list[str]
+
+    @property
+    def line(self) -> str:
+        """As a row of the table."""
+        numbers = " | ".join(str(self.counts[key]) for key in ("passed", "failed", "skipped"))
+        return f"| {self.file} | {numbers} | {self.seconds:.0f} | {self.cpu:.0f} |"
+
+
+def spent() -> float:
+    """Processor seconds of all processes that have ended."""
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime
+
+
+def run(file: str, where: Path, args: argparse.Namespace) -> Row:
+    """One file in a process of its own."""
     out = where / "result.xml"
     out.unlink(missing_ok=True)
     env = {
@@ -91,7 +113,7 @@ def run(file: str, where: Path, args: argparse.Namespace) -> tuple[str, dict[str
     command = [sys.executable, "-m", "pytest", "-p", "kohakutpu.tinygrad", "-q", f"test/{file}", f"--junitxml={out}"]
     if args.k:
         command += ["-k", args.k]
-    start = time.perf_counter()
+    start, before = time.perf_counter(), spent()
     try:
         done = subprocess.run(command, cwd=where, env=env, capture_output=True, text=True, timeout=args.timeout)
         tail = done.stdout[-400:]
@@ -99,8 +121,8 @@ def run(file: str, where: Path, args: argparse.Namespace) -> tuple[str, dict[str
         tail = f"stopped after {args.timeout} s"
     seconds = time.perf_counter() - start
     if not out.exists():
-        return file, {"passed": 0, "failed": 1, "skipped": 0}, seconds, [tail]
-    return file, counted(out), seconds, failures(out)
+        return Row(file, {"passed": 0, "failed": 1, "skipped": 0}, seconds, spent() - before, [tail])
+    return Row(file, counted(out), seconds, spent() - before, failures(out))
 
 
 def counted(out: Path) -> dict[str, int]:

@@ -50,6 +50,7 @@ __all__ = [
     "min",
     "minimum",
     "mul",
+    "mxfp7",
     "nonfinite",
     "ones",
     "relu",
@@ -125,6 +126,16 @@ def zeros(shape: Sizes, dtype: DTypeLike = np.float16, *, device: Device | None 
 def ones(shape: Sizes, dtype: DTypeLike = np.float16, *, device: Device | None = None) -> Tensor:
     """Every element 1."""
     return full(shape, 1.0, dtype, device=device)
+
+
+def mxfp7(q: Any, scales: Any = None, *, device: Device | None = None) -> Tensor:
+    """A matmul operand that is quantised already: integers in [-63, 63] (..., rows, K), scale bytes per block of 32.
+
+    See `kohakutpu.split.mxfp7`.
+    """
+    from kohakutpu.split import mxfp7
+
+    return mxfp7(q, scales, device=device)
 
 
 # Device control

@@ -154,12 +154,19 @@ class Storage:
                 made = self._derive()
                 self._derive = None
             else:
-                layout, buffer = next(iter(self._buffers.items()))
-                runs = None if isinstance(layout, OperandPack) else astuple(layout.runs)
-                made = layout.unpack(self.device.download(buffer, layout.nbytes, runs=runs))
+                made = self._read()
             made.setflags(write=False)
             self._host = made
         return self._host
+
+    def _read(self) -> Real:
+        layout, buffer = next(iter(self._buffers.items()))
+        runs = None if isinstance(layout, OperandPack) else astuple(layout.runs)
+        return layout.unpack(self.device.download(buffer, layout.nbytes, runs=runs))
+
+    def peek(self) -> Real:
+        """The values on the host for once: a kernel that reads them next still finds them where they are."""
+        return self._read() if self.device_only and self._derive is None else self.host()
 
     def buffer(self, layout: Layout) -> Buffer:
         """The values on the device in `layout`: found, or packed from the host copy and uploaded. FP32 that is

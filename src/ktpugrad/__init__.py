@@ -1,5 +1,5 @@
 """Another name of `kohakutpu.tinygrad`."""
 
-from kohakutpu.tinygrad import Numerics, Report, numerics, report, reset
+from kohakutpu.tinygrad import Numerics, Report, custom, numerics, report, reset
 
-__all__ = ["Numerics", "Report", "numerics", "report", "reset"]
+__all__ = ["Numerics", "Report", "custom", "numerics", "report", "reset"]

@@ -5,17 +5,20 @@ A file that ends in .tasm or .asm is TASM; any other is a bundle of numbers. Wha
 
 from __future__ import annotations
 
+import json
 import os
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from kohakuaccel.cli.errors import reporting
+from kohakuaccel.cli.errors import with_messages
 from kohakuaccel.diagnostics import Refusal
 
 if TYPE_CHECKING:
     from kohakuaccel.machine import Machine
+    from tinytpu.bundle import Bundle
     from tinytpu.units.core import Run
 
 app = typer.Typer(
@@ -69,7 +72,12 @@ def _write(text: str, output: Path | None) -> None:
 def _run(program: Path | None, machine: Machine, silicon: bool, log: bool) -> Run:
     from tinytpu import runner
 
-    bundle = runner.read(_path(program), machine, check=not silicon)
+    return _run_bundle(runner.read(_path(program), machine, check=not silicon), machine, silicon, log)
+
+
+def _run_bundle(bundle: Bundle, machine: Machine, silicon: bool, log: bool) -> Run:
+    from tinytpu import runner
+
     run = runner.run(bundle, machine, silicon=silicon, log=log)
     for remark in run.remarks:
         typer.secho(f"warning: pc {remark.pc}: {remark.what}", fg="yellow", err=True)
@@ -101,6 +109,12 @@ def run(
     machine: MachineName = DEFAULT,
     silicon: Silicon = False,
     stats: Annotated[bool, typer.Option("--stats", help="Also print what the run counted, on stderr.")] = False,
+    against: Annotated[
+        bool,
+        typer.Option(
+            "--against", help="Compare with the simulator that TINYTPU_SIM names; exit code 1 where it differs."
+        ),
+    ] = False,
 ) -> None:
     """Run a program and print its result lines."""
     done = _run(program, _machine(machine), silicon, log=False)
@@ -110,6 +124,22 @@ def run(
         counts = {**{f"{name} cycles": cycles for name, cycles in split.items()}, **done.counters}
         for name, value in counts.items():
             typer.echo(f"{name:16} {value:>10,}", err=True)
+    if against and not _agrees(_path(program), done):
+        raise typer.Exit(1)
+
+
+def _agrees(path: Path, done: Run) -> bool:
+    """Whether another simulator gives the same result lines; prints both where not."""
+    from tinytpu import results, runner
+
+    command = os.environ.get("TINYTPU_SIM")
+    if not command:
+        raise Refusal("the other simulator is named", where="--against", hint="set TINYTPU_SIM to its command")
+    other = runner.simulate(runner.read(path, done.machine, check=False), done.machine, command)
+    mine = results.parse("\n".join(done.lines()), done.machine)
+    if mine != other:
+        typer.echo(f"the results differ\nhere:  {mine}\nthere: {other}", err=True)
+    return mine == other
 
 
 @app.command()
@@ -136,6 +166,23 @@ def trace(
 
 
 @app.command()
+def profile(
+    program: Program = None,
+    machine: MachineName = DEFAULT,
+    top: Annotated[int, typer.Option(min=1, help="How many of the hottest addresses.")] = 10,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the profile as JSON.")] = False,
+) -> None:
+    """Run a program and print where its cycles went: instructions, addresses, labels, bubbles, units."""
+    from tinytpu import runner
+    from tinytpu.trace import profile
+
+    chosen = _machine(machine)
+    bundle = runner.read(_path(program), chosen)
+    found = profile(_run_bundle(bundle, chosen, silicon=False, log=True), bundle.labels)
+    typer.echo(json.dumps(asdict(found), indent=1) if as_json else found.text(top))
+
+
+@app.command()
 def opcodes(units: Annotated[bool, typer.Option("--vpu", help="The operations of the vector unit.")] = False) -> None:
     """Print the instruction set."""
     from tinytpu.isa.listing import operations, sequencer
@@ -143,6 +190,27 @@ def opcodes(units: Annotated[bool, typer.Option("--vpu", help="The operations of
     typer.echo(operations() if units else sequencer())
 
 
+@app.command()
+def bench(
+    kernels: Annotated[list[str] | None, typer.Argument(help="Names, or how they begin; all without one.")] = None,
+    best: Annotated[bool, typer.Option(help="Also the best programs known for the same work.")] = True,
+    form: Annotated[str, typer.Option("--format", help="text, json or csv.")] = "text",
+    show: Annotated[bool, typer.Option("--show", help="Print the programs, do not run them.")] = False,
+) -> None:
+    """Run the published kernels; exit code 1 where values or cycles are not the known ones."""
+    from tinytpu.programs import measure, report
+    from tinytpu.programs.bench import chosen
+
+    if show:
+        for kernel in chosen(kernels or []):
+            typer.echo(f"# {kernel.name}\n{kernel.build(best=best).text}")
+        return
+    outcomes = measure(kernels or [], best=best)
+    typer.echo(report(outcomes, form))
+    if not all(outcome.right for outcome in outcomes):
+        raise typer.Exit(1)
+
+
 def main() -> None:
     """Entry point."""
-    reporting(app)
+    with_messages(app)

@@ -1,18 +1,23 @@
-"""Bundles on the machine model: what `tinytpu run` does, for programs.
+"""Bundles on the machine model, or on another simulator: what `tinytpu run` does, for programs.
 
 It decides how a bundle becomes what a core is loaded with. What a run does is the unit model's.
 """
 
 from __future__ import annotations
 
+import os
+import shlex
+import subprocess
+import tempfile
 from pathlib import Path
 
-from kohakuaccel.diagnostics import Refusal
+from kohakuaccel.diagnostics import Fault, Refusal
 from kohakuaccel.machine import Machine
 from tinytpu.asm import assemble
-from tinytpu.bundle import Bundle, loads
+from tinytpu.bundle import Bundle, dump, loads
 from tinytpu.bundle.content import numbered
 from tinytpu.isa import Record
+from tinytpu.results import Results, parse
 from tinytpu.units.core import Image, Run, execute
 
 TEXT = (".tasm", ".asm")
@@ -49,3 +54,21 @@ def run(bundle: Bundle, machine: Machine, *, silicon: bool = False, log: bool = 
     """Run a bundle on a fresh core. See units.core.execute; errors name the bundle's line."""
     with numbered():
         return execute(machine, image(bundle), silicon=silicon, log=log)
+
+
+def simulate(bundle: Bundle, machine: Machine, command: str, *, timeout: float = 600.0) -> Results:
+    """Run a bundle with another simulator: a command that finds the bundle's file in TINYTPU_BUNDLE and prints result
+    lines. Raises Refusal for a command that cannot be run or an answer that is none, Fault for an error it reports."""
+    words = shlex.split(command)
+    with tempfile.TemporaryDirectory() as folder:
+        file = Path(folder) / "program.bundle"
+        file.write_text(dump(bundle))
+        try:
+            done = subprocess.run(
+                words, env={**os.environ, "TINYTPU_BUNDLE": str(file)}, capture_output=True, text=True, timeout=timeout
+            )
+        except (OSError, subprocess.TimeoutExpired) as error:
+            raise Refusal("the simulator runs", where="TINYTPU_SIM", got=command, hint=str(error)) from None
+    if done.returncode:
+        raise Fault(done.stderr.strip() or f"exit code {done.returncode}", unit=words[0])
+    return parse(done.stdout, machine, command)

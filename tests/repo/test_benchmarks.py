@@ -63,6 +63,15 @@ def test_a_quick_revision_2_run() -> None:
 
 
 @pytest.mark.slow
+def test_a_quick_split_run() -> None:
+    command = [sys.executable, str(FOLDER / "split.py"), "--quick", "--check"]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    record = json.loads(done.stdout.splitlines()[-1])
+    assert [row["passes"] for row in record["rows"]] == [26, 26]
+    assert all(1 < row["ratio"] < 26 for row in record["rows"])
+
+
+@pytest.mark.slow
 def test_a_quick_models_run() -> None:
     command = [sys.executable, str(FOLDER / "models.py"), "--quick"]
     done = subprocess.run(command, capture_output=True, text=True, check=True)

@@ -64,7 +64,7 @@ ORDER: dict[str, tuple[tuple[str, ...], ...]] = {
         ("machines",),
         ("isa",),
         ("bundle",),
-        ("asm",),
+        ("asm", "results"),
         ("units",),
         ("runner",),
         ("trace",),

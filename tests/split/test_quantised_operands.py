@@ -12,6 +12,7 @@ from kohakutpu import api as ktpu
 from kohakutpu import kernels
 from kohakutpu.device import Device
 from kohakutpu.layouts import OperandPack
+from kohakutpu.split.kernel import digit_products
 from kohakutpu.split.quantised import mxfp7, packed
 
 
@@ -42,7 +43,7 @@ def test_scales_and_integers_reach_the_clusters(device: Device) -> None:
     step = {0x98: 0.5, 0xA0: 1.0, 0xA4: 1.5, 0xA8: 2.0}
     values = [q * np.repeat(np.vectorize(step.get)(s), 32, axis=-1)[..., :70] for q, s in ((a, bytes_a), (b, bytes_b))]
     wanted = values[0] @ values[1].swapaxes(1, 2)
-    left, right = mxfp7(a, bytes_a, device=device), mxfp7(b, bytes_b, device=device)
+    left, right = ktpu.mxfp7(a, bytes_a, device=device), ktpu.mxfp7(b, bytes_b, device=device)
     assert np.array_equal(kernels.batched_matmul(left, right).numpy(), wanted.astype(np.float16))
     assert np.array_equal(left.numpy(), values[0])
     assert device.stats()["quantised_bytes"] == 0
@@ -85,8 +86,13 @@ def test_values_beyond_fp16_are_refused_where_they_are_asked_for(device: Device)
         x.numpy()
 
 
-def test_a_machine_whose_matmuls_take_no_quantised_operands_refuses() -> None:
+def test_machines_without_a_quantising_upload_take_them_where_a_kernel_says_so() -> None:
     device = Device("singlemesh_2x2")
-    q = np.ones((4, 4), np.int8)
-    with pytest.raises(Refusal, match="quantised"):
-        kernels.matmul(mxfp7(q, device=device), mxfp7(q, device=device))
+    q = np.array([[8, 3, 1, 0], [1, 8, -3, 5]])
+    a, b = mxfp7(q, device=device), mxfp7(np.eye(4, dtype=np.int8), device=device)
+    with pytest.raises(Refusal, match=r"quantised operands.*quantised=True"):
+        kernels.matmul(a, b)
+    products = digit_products(a.reshape(1, 1, 2, 4), b.reshape(1, 1, 4, 4))
+    assert np.array_equal(products.numpy()[0, 0], q)
+    with pytest.raises(Refusal, match="quantising upload"):
+        digit_products(ktpu.tensor(np.ones((1, 1, 2, 4)), device=device), b.reshape(1, 1, 4, 4))

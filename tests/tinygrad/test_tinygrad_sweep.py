@@ -1,142 +1,151 @@
-"""Tensor methods on the device against numpy: several shapes, host steps included."""
+"""Every Tensor method on the device against numpy in float64: shapes, types, both kinds of numerics."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 import pytest
-from tinygrad.dtype import dtypes
-from tinygrad.helpers import Context
-from tinygrad.nn import optim
+from tinygrad.dtype import DType, dtypes
 from tinygrad.tensor import Tensor
 
 import kohakutpu.tinygrad as kt
+from tinygrad_cases import CASES, ELSEWHERE, Case
+from tinygrad_cases.case import Shape, made
+from tinygrad_cases.maps import MAPS
 
 D = "KTPU"
-SHAPES = ((7,), (3, 5), (2, 3, 4))
+TYPES: dict[str, DType] = {name: getattr(dtypes, name) for name in ("float", "half", "bfloat16", "double", "bool")}
+TYPES |= {name: getattr(dtypes, name) for name in ("int8", "uint8", "int32", "int64", "uint64")}
+NEAR = {"float": 2e-6, "half": 1e-3, "bfloat16": 8e-3, "double": 1e-12}
+"""Part of the greatest value that a result of a type may be off, times a case's looseness."""
+PAIRS = [(name, n) for name, case in CASES.items() for n in range(len(case.types))]
 
 
-def given(*shape: int, seed: int = 0, kind: str = "real") -> np.ndarray:
-    rng = np.random.default_rng(seed)
-    if kind == "int":
-        return rng.integers(-9, 9, size=shape).astype(np.int32)
-    return rng.normal(size=shape).astype(np.float32)
+def operands(case: Case, shapes: Sequence[Shape], kind: str, seed: int) -> tuple[list[Tensor], list[np.ndarray]]:
+    """Tensors of a type, and the numbers in them; whole numbers where the type holds no others."""
+    tensors: list[Tensor] = []
+    arrays: list[np.ndarray] = []
+    for n, (what, shape) in enumerate(zip(case.kinds, shapes)):
+        array = made(what, shape, 10 * seed + n)
+        own = kind in NEAR and array.dtype == np.float32
+        whole = kind not in NEAR or (len(set(case.kinds)) == 1 and what in ("int", "small"))
+        dtype = TYPES[kind] if own or (whole and array.dtype != np.bool_) else None
+        if dtype is not None and dtypes.is_unsigned(dtype):
+            array = np.abs(array)
+        tensor = Tensor(array, device=D)
+        tensors.append(tensor if dtype is None else tensor.cast(dtype).realize())
+        if dtype is dtypes.bfloat16:
+            array = tensors[-1].float().numpy()
+        if array.dtype == np.float32:
+            arrays.append(array.astype(np.float64))
+        elif dtype is not None and dtype.fmt and array.dtype != np.bool_:
+            arrays.append(array.astype(np.dtype(dtype.fmt)))
+        else:
+            arrays.append(array)
+    return tensors, arrays
 
 
-UNARY: dict[str, tuple[Callable[[Tensor], Tensor], Callable[[np.ndarray], Any]]] = {
-    "relu": (lambda t: t.relu(), lambda x: np.maximum(x, 0)),
-    "exp": (lambda t: t.exp(), np.exp),
-    "log": (lambda t: (t.abs() + 0.1).log(), lambda x: np.log(np.abs(x) + np.float32(0.1))),
-    "sqrt": (lambda t: t.abs().sqrt(), lambda x: np.sqrt(np.abs(x))),
-    "rsqrt": (lambda t: (t * t + 1).rsqrt(), lambda x: 1 / np.sqrt(x * x + 1)),
-    "sin": (lambda t: t.sin(), np.sin),
-    "tanh": (lambda t: t.tanh(), np.tanh),
-    "sigmoid": (lambda t: t.sigmoid(), lambda x: 1 / (1 + np.exp(-x))),
-    "floor": (lambda t: (t * 3).floor(), lambda x: np.floor(x * 3)),
-    "round": (lambda t: (t * 3).round(), lambda x: np.round(x * 3)),
-    "sign": (lambda t: t.sign(), np.sign),
-    "clip": (lambda t: t.clip(-0.5, 0.5), lambda x: np.clip(x, -0.5, 0.5)),
-    "pow": (lambda t: t**3, lambda x: x**3),
-    "where": (lambda t: (t > 0).where(t, t * 2), lambda x: np.where(x > 0, x, x * 2)),
-    "flip": (lambda t: t.flip(0), lambda x: x[::-1]),
-    "roll": (lambda t: t.roll(1, 0), lambda x: np.roll(x, 1, 0)),
-    "repeat": (lambda t: t.repeat((2,) * t.ndim), lambda x: np.tile(x, (2,) * x.ndim)),
-    "pad": (lambda t: t.pad(((1, 2),) * t.ndim), lambda x: np.pad(x, ((1, 2),) * x.ndim)),
-    "cat": (lambda t: t.cat(t * 2, dim=0), lambda x: np.concatenate([x, x * 2], 0)),
-    "transpose": (lambda t: t.transpose(0, -1).contiguous(), lambda x: np.swapaxes(x, 0, -1)),
-    "sum": (lambda t: t.sum(0), lambda x: x.sum(0)),
-    "mean": (lambda t: t.mean(-1), lambda x: x.mean(-1)),
-    "max": (lambda t: t.max(-1), lambda x: x.max(-1)),
-    "prod": (lambda t: t.prod(0), lambda x: x.prod(0)),
-    "std": (lambda t: t.std(-1), lambda x: x.std(-1, ddof=1)),
-    "argmax": (lambda t: t.argmax(-1), lambda x: x.argmax(-1)),
-    "cumsum": (lambda t: t.cumsum(0), lambda x: x.cumsum(0)),
-    "softmax": (lambda t: t.softmax(-1), lambda x: np.exp(x) / np.exp(x).sum(-1, keepdims=True)),
-    "sort": (lambda t: t.sort(-1)[0], lambda x: np.sort(x, -1)),
-    "int8": (lambda t: (t * 50).cast(dtypes.int8), lambda x: (x * 50).astype(np.int8)),
-    "half": (lambda t: t.half().float(), lambda x: x.astype(np.float16).astype(np.float32)),
-    "bits": (lambda t: t.bitcast(dtypes.int32), lambda x: x.view(np.int32)),
-    "one hot": (lambda t: t.argmax(-1).one_hot(int(t.shape[-1])), lambda x: np.eye(x.shape[-1])[x.argmax(-1)]),
-    "tril": (
-        lambda t: t.reshape(t.shape[0], -1).tril(),
-        lambda x: np.tril(x.reshape(x.shape[0], -1)),
-    ),
+def compared(case: Case, shapes: Sequence[Shape], kind: str, near: float, seed: int = 0) -> None:
+    tensors, arrays = operands(case, shapes, kind, seed)
+    found = case.ours(*tensors)
+    with np.errstate(all="ignore"):
+        wanted = case.theirs(*arrays)
+    pairs = zip(found, wanted) if isinstance(found, tuple) else ((found, wanted),)
+    for ours, theirs in pairs:
+        got, want = (ours.float() if ours.dtype is dtypes.bfloat16 else ours).numpy(), np.asarray(theirs)
+        assert got.shape == want.shape
+        if got.dtype.kind != "f":
+            assert (got == want).all()
+        else:
+            top = max(float(np.abs(want).max(initial=0)), 1.0)
+            np.testing.assert_allclose(got, want, rtol=near * case.loose, atol=near * case.loose * top)
+
+
+def accurate(case: Case, shapes: Sequence[Shape], kind: str, seed: int = 0) -> None:
+    with kt.numerics(matmul="split"):
+        compared(case, shapes, kind, NEAR.get(kind, 2e-6), seed)
+
+
+@pytest.mark.parametrize("name", [name for name, case in CASES.items() if case.core])
+def test_core_methods(name: str) -> None:
+    accurate(CASES[name], CASES[name].shapes[0], CASES[name].types[0])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", [name for name, case in CASES.items() if not case.core])
+def test_methods(name: str) -> None:
+    for n, shapes in enumerate(CASES[name].shapes[:1] if name in MAPS else CASES[name].shapes):
+        accurate(CASES[name], shapes, CASES[name].types[0], n)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", [name for name, case in CASES.items() if case.core])
+def test_core_methods_in_other_shapes(name: str) -> None:
+    for n, shapes in enumerate(CASES[name].shapes[1:]):
+        accurate(CASES[name], shapes, CASES[name].types[0], n + 1)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("name", "n"), [(name, n) for name, n in PAIRS if n])
+def test_other_types(name: str, n: int) -> None:
+    accurate(CASES[name], CASES[name].shapes[0], CASES[name].types[n])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", [name for name, c in CASES.items() if c.types[0] == "float" and c.mild])
+def test_default_numerics(name: str) -> None:
+    """FP16 storage and products of 7-bit blocks; the same results within what these hold."""
+    case = CASES[name]
+    compared(case, case.shapes[0], "float", (12e-3 if case.product else 2e-3) / min(case.loose, 4))
+
+
+def test_every_method_is_swept_or_has_a_reason() -> None:
+    public = {name for name in dir(Tensor) if not name.startswith("_")}
+    swept = {name.split(":")[0] for name in CASES}
+    assert not public - swept - set(ELSEWHERE)
+    assert not (swept | set(ELSEWHERE)) - public
+    assert not {name for name in ELSEWHERE if name in CASES}
+
+
+ROUND: dict[DType, Any] = {
+    dtypes.bool: [True, False],
+    **{t: [int(t.min), int(t.max), 0, 1, 77] for t in dtypes.ints},
+    **{t: [0.0, -0.0, 1.5, -2.25, 0.0625, float("inf")] for t in (dtypes.half, dtypes.float, dtypes.double)},
+    dtypes.bfloat16: [0.0, 1.5, -2.25, 2.0**-120, 3e38],
+    **{t: [0.0, 1.5, -1.75, 0.0625, 224.0] for t in dtypes.fp8s},
 }
 
 
-@pytest.mark.parametrize("name", UNARY)
-def test_methods(name: str) -> None:
-    ours, theirs = UNARY[name]
-    with kt.numerics(matmul="split"):
-        for n, shape in enumerate(SHAPES):
-            x = given(*shape, seed=n)
-            got, wanted = ours(Tensor(x, device=D)).numpy(), np.asarray(theirs(x))
-            assert got.shape == wanted.shape
-            np.testing.assert_allclose(got, wanted, rtol=2e-5, atol=2e-6)
+def numbers(t: Tensor) -> list[Any]:
+    found: Any = t.tolist()
+    return found
+
+
+@pytest.mark.parametrize("dtype", ROUND, ids=lambda t: t.name.replace(" ", "_"))
+def test_every_type_survives_a_kernel(dtype: DType) -> None:
+    held = Tensor(ROUND[dtype], dtype=dtype, device=D).flip(0).contiguous().realize()
+    wanted = [str(x) for x in numbers(Tensor(ROUND[dtype][::-1], dtype=dtype, device="PYTHON"))]
+    assert [str(x) for x in numbers(held)] == wanted
+    chosen = (held == held).where(held, held).contiguous()  # computed with, not only moved
+    assert [str(x) for x in numbers(chosen)] == wanted
+
+
+@pytest.mark.parametrize("dtype", [dtypes.fp8e4m3, dtypes.fp8e5m2], ids=lambda t: t.name)
+def test_8_bit_floats_saturate(dtype: DType) -> None:
+    top = 448.0 if dtype is dtypes.fp8e4m3 else 57344.0
+    x = Tensor([1e6, -1e6, 1.0, 0.3], device=D).cast(dtype)
+    assert numbers(x.float())[:3] == [top, -top, 1.0]
+    assert numbers((x * x).float())[0] == top
+    assert abs(numbers(x.float())[3] - 0.3) < 0.02
 
 
 @pytest.mark.parametrize("dtype", [dtypes.int8, dtypes.uint8, dtypes.int32, dtypes.uint32, dtypes.int64])
 def test_integers_wrap(dtype: Any) -> None:
-    x = given(5, 6, kind="int").astype(np.dtype(dtype.fmt))
-    y = np.where(np.roll(x, 1) == 0, 3, np.roll(x, 1)).astype(x.dtype)
-    a, b = Tensor(x, dtype=dtype, device=D), Tensor(y, dtype=dtype, device=D)
+    x = made("int", (5, 6), 0).astype(np.dtype(dtype.fmt))
+    a = Tensor(x, dtype=dtype, device=D)
+    top = np.asarray(int(dtype.max), x.dtype)
     with np.errstate(over="ignore"):
-        for got, wanted in (
-            (a * b * b, x * y * y),
-            (a - b, x - y),
-            (a ^ b, x ^ y),
-            (a & b | b, x & y | y),
-            (a << 3, x << np.asarray(3, x.dtype)),
-            (a >> 1, x >> np.asarray(1, x.dtype)),
-            (a // b, x // y),
-            (a % b, x % y),
-        ):
-            assert (got.numpy() == wanted).all()
-
-
-def test_products_and_convolutions() -> None:
-    with kt.numerics(matmul="split"):
-        x, w = given(2, 3, 9, 7), given(4, 3, 3, 3, seed=1)
-        got = Tensor(x, device=D).conv2d(Tensor(w, device=D), padding=1, stride=2).numpy()
-        windows = np.lib.stride_tricks.sliding_window_view(np.pad(x, ((0, 0), (0, 0), (1, 1), (1, 1))), (3, 3), (2, 3))
-        np.testing.assert_allclose(got, np.einsum("bcyxij,ocij->boyx", windows[:, :, ::2, ::2], w), atol=1e-5)
-        a, b = given(2, 5, 6), given(2, 6, 3, seed=1)
-        np.testing.assert_allclose((Tensor(a, device=D) @ Tensor(b, device=D)).numpy(), a @ b, atol=1e-5)
-        pooled = Tensor(x, device=D).max_pool2d((3, 3), 2)
-        views = np.lib.stride_tricks.sliding_window_view(x, (3, 3), (2, 3))[:, :, ::2, ::2]
-        assert isinstance(pooled, Tensor)
-        np.testing.assert_allclose(pooled.numpy(), views.max((-1, -2)))
-
-
-def test_gathers_and_scatters() -> None:
-    x, at = given(6, 4), np.array([[5, 0, 2, 1], [3, 3, 0, 4]], np.int32)
-    t, i = Tensor(x, device=D), Tensor(at, device=D)
-    assert (t.gather(0, i).numpy() == np.take_along_axis(x, at, 0)).all()
-    assert (t[Tensor([4, -1], dtype=dtypes.int32, device=D)].numpy() == x[[4, -1]]).all()
-    made = Tensor.zeros(6, 4, device=D).contiguous().scatter(0, i[:1], Tensor(x[:1], device=D)).numpy()
-    wanted = np.zeros_like(x)
-    np.put_along_axis(wanted, at[:1], x[:1], 0)
-    assert (made == wanted).all()
-
-
-def test_a_training_step_follows_the_gradient() -> None:
-    """One Adam step of two layers, against the same step in numpy's float64."""
-    x, w1, w2 = given(16, 8), given(12, 8, seed=1), given(3, 12, seed=2)
-    params = [Tensor(w1, device=D), Tensor(w2, device=D)]
-    with kt.numerics(matmul="split"), Context(TRAINING=1):
-        opt = optim.Adam(params, lr=0.01)
-        loss = ((Tensor(x, device=D) @ params[0].T).relu() @ params[1].T).square().mean()
-        opt.zero_grad()
-        loss.backward()
-        loss.realize()
-        opt.step()
-        found = [p.numpy() for p in params]
-    h = np.maximum(x.astype(np.float64) @ w1.T, 0)
-    y = h @ w2.T
-    dy = 2 * y / y.size
-    grads = [((dy @ w2) * (h > 0)).T @ x, dy.T @ h]
-    assert abs(float(loss.numpy()) - (y**2).mean()) < 1e-4
-    for p, w, g in zip(found, (w1, w2), grads):
-        np.testing.assert_allclose(p, w - 0.01 * g / (np.abs(g) + 1e-8), atol=1e-5)
+        assert ((a * a * a * 31).numpy() == x * x * x * np.asarray(31, x.dtype)).all()
+        assert ((a + int(dtype.max)).numpy() == x + top).all()

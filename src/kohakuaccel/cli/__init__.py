@@ -11,7 +11,7 @@ from typing import Annotated
 
 import typer
 
-from kohakuaccel.cli.errors import reporting
+from kohakuaccel.cli.errors import with_messages
 
 app = typer.Typer(
     name="kohaku",
@@ -135,4 +135,4 @@ def doctor(
 
 def main() -> None:
     """Entry point."""
-    reporting(app)
+    with_messages(app)

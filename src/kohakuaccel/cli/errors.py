@@ -10,7 +10,7 @@ import typer
 from kohakuaccel.diagnostics import KohakuError
 
 
-def reporting(app: Callable[[], object]) -> None:
+def with_messages(app: Callable[[], object]) -> None:
     """Run a command. A refusal or fault of ours is one message on stderr and exit code 2, unless `--debug`."""
     try:
         app()

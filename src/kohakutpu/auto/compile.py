@@ -82,7 +82,8 @@ class _Compiler:
         """Values that are stored in FP32."""
         if not self.by_graph:
             return frozenset()
-        return frozenset(v.name for v in self.graph.values if v.dtype == FP32 and v.name not in self.narrow)
+        left = {*self.narrow, *(call.result for call in self.found.calls)}
+        return frozenset(v.name for v in self.graph.values if v.dtype == FP32 and v.name not in left)
 
     @property
     def _library(self) -> list[LibraryStep]:

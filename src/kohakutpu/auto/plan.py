@@ -6,6 +6,7 @@ Decides which value is where between steps. It must not know how steps were foun
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
 
@@ -16,6 +17,7 @@ from kohakuaccel.diagnostics import Refusal, did_you_mean
 from kohakuaccel.graph import Constant, Graph, Input, kind_of
 from kohakuaccel.machine import Machine
 from kohakutpu.auto.host import HostStep
+from kohakutpu.auto.stages import TileStage
 from kohakutpu.auto.steps import KernelStep, LibraryStep, Step
 
 if TYPE_CHECKING:
@@ -58,6 +60,13 @@ class GraphPlan:
     def kernel_steps(self) -> tuple[KernelStep, ...]:
         """The kernels that the scheduler wrote."""
         return tuple(s for s in self.steps if isinstance(s, KernelStep))
+
+    @cached_property
+    def narrowed(self) -> frozenset[str]:
+        """Inputs of FP32 that clusters take, or kernels of a library, which therefore have to fit FP16."""
+        taken = {name for s in self.steps if isinstance(s, LibraryStep) for name in s.inputs}
+        taken |= {n for s in self.kernel_steps for one in s.stages if isinstance(one, TileStage) for n in one.reads}
+        return frozenset(v.name for v in self.inputs if v.name in taken and v.name in self.wide)
 
     def pretty(self, detail: bool = False) -> str:
         """Every step in order: stages with what they took in and why. detail: their kernels and schedules as well."""

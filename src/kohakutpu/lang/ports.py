@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 from types import EllipsisType
-from typing import Literal
+from typing import Literal, Self
 
 import numpy as np
 from numpy.typing import DTypeLike
@@ -66,14 +66,24 @@ class _Tilings(Port):
 class In(_Tilings):
     """An input tensor: `x=L.In(M, K)`, `L.In(..., M, N)` (leading axes are a batch), `L.In(...)` (any rank).
 
-    With `optional=True` a call may leave it out; the body then gets None in its place.
+    With `optional=True` a call may leave it out; the body then gets None in its place. With `quantised=True` it is a
+    matmul operand that arrives quantised (`ktpu.mxfp7`), which needs no quantising upload path.
     """
 
     direction: Literal["in", "out", "temp", "table"] = "in"
 
-    def __init__(self, *shape: Axis | EllipsisType, optional: bool = False) -> None:
+    quantised = False
+
+    def __init__(self, *shape: Axis | EllipsisType, optional: bool = False, quantised: bool = False) -> None:
         super().__init__(*shape)
         self.optional = optional
+        self.quantised = quantised
+
+    def named(self, name: str) -> Self:
+        """A fresh handle of the same declaration, under the parameter's name."""
+        handle = super().named(name)
+        handle.quantised = self.quantised
+        return handle
 
 
 class Out(_Tilings):

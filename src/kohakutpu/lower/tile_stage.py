@@ -18,6 +18,7 @@ from kohakuaccel.lang.ports import Tiling
 from kohakuaccel.lang.trace import LoopNode, StageNode, StatementNode, StoreNode
 from kohakuaccel.lang.values import Contraction, View
 from kohakutpu.lang.memory import Region, Windows
+from kohakutpu.lang.ports import In
 from kohakutpu.lang.tiles import Tile
 from kohakutpu.layouts import FP16, KBLOCK, DrainedTiles, OperandPack
 from kohakutpu.lower import tiling
@@ -422,6 +423,7 @@ class TileStage:
         rows, cols = tensor.shape[-2:] if not port.turned else tensor.shape[:-3:-1]
         matrices = tensor.matrices
         preq = not self.work.device_only(tensor) and bool(self.work.machine.features.quantising_upload)
+        preq = preq or (isinstance(port, In) and port.quantised)
         layout = OperandPack(rows, cols, groups, nk, matrices, preq, side)
         if int(tile.min()) < 0 or int(tile.max()) >= layout.tiles:
             raise Refusal(

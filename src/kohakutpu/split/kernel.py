@@ -12,8 +12,8 @@ P, Q, E, M, N, K, levels_count = dims("P Q E M N K levels_count")
 
 @kernel
 def digit_products(
-    a=L.In(P, E, M, K),
-    b=L.In(Q, E, N, K),
+    a=L.In(P, E, M, K, quantised=True),
+    b=L.In(Q, E, N, K, quantised=True),
     c=L.Out(levels_count, E, M, N),
     *,
     levels: tuple[Pairs, ...] = (((0, 0),),),

@@ -66,7 +66,7 @@ class Quantised(Storage):
                 "quantised values go to a matmul that takes quantised operands",
                 where=str(layout),
                 got=f"{self.size} values for {layout.size}",
-                hint="a machine with the feature quantising_upload; an operand that is not transposed",
+                hint="declare the port with quantised=True; an operand is not transposed",
             )
         data = packed(layout, self.q, self.scales)
         made = allocate(self.device, layout.nbytes)

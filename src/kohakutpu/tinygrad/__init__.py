@@ -6,9 +6,10 @@ imported when its device is looked up.
 
 from kohakuaccel.frontends.tinygrad import register, version
 from kohakutpu.tinygrad.counting import Report, report, reset
+from kohakutpu.tinygrad.custom import custom
 from kohakutpu.tinygrad.numerics import Numerics, numerics
 
 version.check()
 register.register("KTPU", "kohakutpu.tinygrad.device")
 
-__all__ = ["Numerics", "Report", "numerics", "report", "reset"]
+__all__ = ["Numerics", "Report", "custom", "numerics", "report", "reset"]

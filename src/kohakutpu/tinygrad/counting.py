@@ -28,6 +28,8 @@ class Report:
     """How often the host stepped in, and why."""
     parted: Counter[str] = field(default_factory=Counter)
     """How often kernels that could have been one ran one by one, and why."""
+    saturations: int = 0
+    """Results of kernels called by name that were beyond FP16 and became the largest half."""
     names: dict[str, str] = field(default_factory=dict)
     """A kernel of each reason."""
 
@@ -43,6 +45,12 @@ class Report:
         self.parted[reason] += 1
         self.names.setdefault(reason, f"{name} of {parts}")
 
+    def custom(self, saturations: int, seconds: float | None) -> None:
+        """Count a kernel that was called by name."""
+        self.device_kernels += 1
+        self.seconds += seconds or 0.0
+        self.saturations += saturations
+
     def __str__(self) -> str:
         total = self.device_kernels + self.host_kernels - self.mixed
         lines = [f"{total} kernels: {self.device_kernels} on the device, {self.host_kernels} steps of the host"]
@@ -53,6 +61,8 @@ class Report:
                 f"  {self.split_kernels} of them split products: {self.split_passes} passes, {self.split_bytes} bytes"
                 f" of digits and sums, {self.mixed} with arithmetic around on the host"
             )
+        if self.saturations:
+            lines.append(f"  {self.saturations} results of custom kernels saturated at 65504")
         if self.host_kernels:
             lines.append(f"  the host read and wrote {self.host_bytes} bytes")
         lines += [f"  {count:6} host: {why} (first {self.names[why]})" for why, count in self.reasons.most_common()]

@@ -6,9 +6,10 @@ kernels, nor how stages are found.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
+from weakref import WeakSet
 
 import numpy as np
 from numpy.typing import NDArray
@@ -28,16 +29,22 @@ from kohakutpu.tinygrad.numerics import Numerics, current
 if TYPE_CHECKING:
     from kohakutpu.auto import GraphPlan
     from kohakutpu.device import Device
+    from kohakutpu.storage import Storage
 
+T = TypeVar("T")
 HALF = "half"
-"""The form in which the device holds a buffer: a flat tensor of FP16."""
+"""The form of a float32 buffer for kernels that take halves."""
+FLAT = "flat"
+"""The form in which the device holds a buffer: a flat tensor, of FP32 for float32 unless a product left it."""
 STORED = {"FP16": np.dtype(np.float16), "FP32": np.dtype(np.float32)}
 LARGEST = 65504.0
 NORMAL = 2.0**-14
 """The smallest half with all its bits."""
 _STEEP = ("recip", "rsqrt", "sqrt", "log2", "pow")
 CLOSE = 2.0**-10
-"""A float32 buffer may become halves if no element moves by more than this part of the greatest."""
+"""A float32 operand of a product may become halves if no element moves by more than this part of the greatest."""
+LEAST = 2.0**-25 / CLOSE
+"""A product's results may be halves if the greatest is at least this: they move by 2^-25 at most."""
 
 
 @lru_cache(maxsize=32)
@@ -77,9 +84,9 @@ class Plans:
         if self.products and allowed.matmul == "split":
             return 'a matmul in MXFP7 is not accurate enough for matmul="split"'
         if self.float32 and (allowed.float32 == "host" or allowed.matmul == "split"):
-            return "float32 is asked for, the device stores FP16"
-        if self.float32 and self.updates:
-            return "a float32 buffer is updated in place; in FP16 small updates would be lost"
+            return "float32 is asked for, the device computes in E8M15"
+        if self.float32 and self.updates and allowed.float32 != "update":
+            return "a float32 buffer is updated in place; in E8M15 small updates would be lost"
         return ""
 
 
@@ -136,6 +143,8 @@ class KTPUEngine(Engine):
 
     def __init__(self, arch: str, timed: bool) -> None:
         self.arch, self.timed = arch, timed
+        self._checked: WeakSet[Storage] = WeakSet()
+        """FP32 values that are known to fit FP16."""
         self.machine = machine_of(arch)
         self._device: Device | None = None
 
@@ -207,7 +216,7 @@ class KTPUEngine(Engine):
             from kohakutpu.auto import compile_graph
 
             try:
-                plan = compile_graph(graph, self.machine)
+                plan = compile_graph(graph, self.machine, storage="graph" if plans.float32 else "half")
                 steps = plan.host_steps
                 plans.plans[self.machine] = steps[0].reason if steps else plan
             except KohakuError as why:
@@ -215,68 +224,121 @@ class KTPUEngine(Engine):
         return plans.plans[self.machine]
 
     def _on_device(self, prepared: Prepared, plans: Plans, plan: GraphPlan, buffers: Sequence[View]) -> float | None:
-        given = {
-            v.name: self._operand(buffers[at], STORED[v.dtype.name], v.name in plans.relative).reshape(v.shape)
-            for v, at in prepared.inputs
-        }
-        device = self.device
-        device.sync()
-        before = device.counters.saturations
-        seconds: float | None = None
+        given = {v.name: self._operand(buffers[at], STORED[v.dtype.name]).reshape(v.shape) for v, at in prepared.inputs}
+        for name in plan.narrowed:
+            self._check_halves(given[name].storage, name in plans.relative)
+        before = self.device.counters.saturations
         try:
-            if self.timed:
-                from kohakutpu.sim.session import timed
-
-                made, timeline = timed(device, lambda: plan.run(given, device=device), prepared.kernel.name)
-                seconds = timeline.seconds
-            else:
-                made = plan.run(given, device=device)
-            device.sync()
+            made, seconds = self._clocked(prepared.kernel.name, lambda: plan.run(given, device=self.device))
         except KohakuError as why:
             raise _Unfit(f"refused while it ran: {getattr(why, 'rule', why)}") from why
-        if device.counters.saturations != before:
+        if self.device.counters.saturations != before:
             raise _Unfit("a result is beyond FP16")
         for store in prepared.kernel.stores:
             dtype = STORED[prepared.kernel.graph[store.value].dtype.name]
             tensor = made[store.value].reshape((-1,))
-            buffers[prepared.at[store.slot]].keep(HALF + str(dtype), tensor, _fetcher(tensor, dtype), ahead=True)
+            if dtype == np.float32 and tensor.stored == np.float16 and np.abs(tensor.storage.peek()).max() < LEAST:
+                raise _Unfit("a product's float32 results are too small for FP16")
+            buffers[prepared.at[store.slot]].keep(FLAT + str(dtype), tensor, _fetcher(tensor, dtype), ahead=True)
         counting.total.device_kernels += 1
         counting.total.seconds += seconds or 0.0
         return seconds
 
-    def _operand(self, buffer: View, dtype: np.dtype[Any], relative: bool) -> Any:
-        """A buffer as a tensor of halves. relative: small values have to keep all their bits."""
+    def _clocked(self, name: str, work: Callable[[], T]) -> tuple[T, float | None]:
+        """What some work on the device gives, once it is done, and its simulated seconds where they are taken."""
+        device = self.device
+        device.sync()
+        if not self.timed:
+            made = work()
+            device.sync()
+            return made, None
+        from kohakutpu.sim.session import timed
+
+        made, timeline = timed(device, work, name)
+        device.sync()
+        return made, timeline.seconds
+
+    def own(self, name: str, record: Mapping[str, Any]) -> Callable[[Sequence[View]], float | None]:
+        """A kernel of the kernel language. It has no form for the host: operands that the device cannot take are
+        refused."""
+        from kohakutpu.tinygrad.custom import Call
+
+        call = Call(record)
+
+        def run(buffers: Sequence[View]) -> float | None:
+            given: list[Any] = []
+            for n, shape in enumerate(call.shapes[call.outputs :], call.outputs):
+                try:
+                    given.append(self._half(buffers[n], STORED[call.formats[n]]).reshape(shape))
+                except _Unfit as why:
+                    raise Refusal(
+                        "a kernel's operands are numbers that the device stores",
+                        where=f"kernel {name}, operand {n - call.outputs}",
+                        got=str(why),
+                        hint="scale the operand, or compute the function in tinygrad's words",
+                    ) from None
+            before = self.device.counters.saturations
+            made, seconds = self._clocked(name, lambda: call(given))
+            for n, tensor in enumerate(made):
+                dtype, flat = STORED[call.formats[n]], tensor.reshape((-1,))
+                buffers[n].keep(FLAT + str(dtype), flat, _fetcher(flat, dtype), ahead=True)
+            counting.total.custom(self.device.counters.saturations - before, seconds)
+            return seconds
+
+        return run
+
+    def _operand(self, buffer: View, dtype: np.dtype[Any]) -> Any:
+        """A buffer as a flat tensor, stored as its type."""
         from kohakutpu.tensor import as_tensor
 
-        form = HALF + str(dtype)
+        form = FLAT + str(dtype)
         found = buffer.kept(form)
         if found is not None and found.device is self.device:
             return found
         raw = buffer.read().copy().view(dtype)
-        if relative and dtype == np.float32 and ((np.abs(raw) < NORMAL) & (raw != 0)).any():
-            raise _Unfit("small float32 operands under a division, a root or a logarithm")
-        tensor = as_tensor(_halves(raw), device=self.device, where="tinygrad")
+        if not np.isfinite(raw).all():
+            raise _Unfit("operands with NaN or Inf")
+        tensor = as_tensor(raw, device=self.device, dtype=dtype, where="tinygrad")
         buffer.keep(form, tensor, _fetcher(tensor, dtype), ahead=False)
         return tensor
+
+    def _half(self, buffer: View, dtype: np.dtype[Any]) -> Any:
+        """A buffer as a flat tensor of halves, for kernels that know no other."""
+        from kohakutpu.tensor import as_tensor
+
+        whole = self._operand(buffer, dtype)
+        if whole.stored == np.float16:
+            return whole
+        narrow = buffer.kept(HALF)
+        if narrow is None or narrow.device is not self.device:
+            self._check_halves(whole.storage, False)
+            values = whole.numpy().astype(np.float16)
+            narrow = as_tensor(values, device=self.device, dtype=np.float16, where="tinygrad")
+            buffer.keep(HALF, narrow, _fetcher(narrow, dtype), ahead=False)
+        return narrow
+
+    def _check_halves(self, storage: Storage, relative: bool) -> None:
+        """Raise `_Unfit` where FP16, which clusters take, would lose float32 values. relative: small ones have to keep
+        all their bits."""
+        if storage.element.dtype == np.float16 or storage in self._checked:
+            return
+        values = storage.peek()
+        if not np.isfinite(values).all():
+            raise _Unfit("operands with NaN or Inf")
+        if relative and ((np.abs(values) < NORMAL) & (values != 0)).any():
+            raise _Unfit("small float32 operands of a product under a division, a root or a logarithm")
+        top = float(np.abs(values).max(initial=0.0))
+        if top > LARGEST:
+            raise _Unfit("a product's float32 operand beyond FP16")
+        half = values.astype(np.float16)
+        if top and float(np.abs(half.astype(np.float32) - values).max()) > CLOSE * top:
+            raise _Unfit("a product's float32 operands are too small for FP16")
+        if not relative:
+            self._checked.add(storage)
 
 
 class _Unfit(Exception):
     """Values that the device cannot take or give."""
-
-
-def _halves(values: NDArray[Any]) -> NDArray[np.float16]:
-    """The values as halves; `_Unfit` where that would lose them."""
-    if not np.isfinite(values).all():
-        raise _Unfit("operands with NaN or Inf")
-    if values.dtype == np.float16:
-        return values
-    top = float(np.abs(values).max(initial=0.0))
-    if top > LARGEST:
-        raise _Unfit("a float32 operand beyond FP16")
-    half = values.astype(np.float16)
-    if top and float(np.abs(half.astype(np.float32) - values).max()) > CLOSE * top:
-        raise _Unfit("float32 operands too small for FP16")
-    return half
 
 
 def _fetcher(tensor: Any, dtype: np.dtype[Any]) -> Any:

@@ -15,15 +15,16 @@ from typing import Literal, get_args
 from kohakuaccel.diagnostics import Refusal
 
 Matmul = Literal["mxfp7", "split"]
-Float32 = Literal["device", "host"]
+Float32 = Literal["device", "update", "host"]
 Host = Literal["allow", "refuse"]
 Join = Literal["allow", "off"]
 
 
 @dataclass(frozen=True)
 class Numerics:
-    """matmul: "mxfp7", or "split" for results as accurate as the tensors' type. float32: whether such kernels may be
-    computed in FP16 storage. host: whether kernels that the machine has no units for may run on the host. join: whether
+    """matmul: "mxfp7", or "split" for results as accurate as the tensors' type. float32: whether such kernels run on
+    vector cores, which keep 16 bits; "update": those too that change a buffer in place, where a change below 2^-17 of
+    the value vanishes. host: whether kernels that the machine has no units for may run on the host. join: whether
     kernels that tinygrad cut apart may be one."""
 
     matmul: Matmul = "mxfp7"

@@ -7,14 +7,18 @@ instruction does. The compiled interpreter is loaded at the first run.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, NamedTuple
+from functools import cache
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
 from kohakuaccel.diagnostics import Fault, Refusal, SourceLine
 from kohakuaccel.machine import Machine
-from tinytpu.isa import SXU, VPU, Column
+from tinytpu.isa.codes import SXU, Column
+from tinytpu.isa.opcodes import OPCODES
+from tinytpu.isa.words import text_of
 from tinytpu.units import errors
 from tinytpu.units import state as s
 from tinytpu.units.faults import F, Lint
@@ -22,12 +26,7 @@ from tinytpu.units.faults import F, Lint
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-_TIMED_VPU = (SXU.VPU, SXU.VPU_BG)
-_WAITS_ITSELF = frozenset(
-    (SXU.MXU, SXU.WAIT_MXU, SXU.LOAD_MXU_RESULT, SXU.MXU_ACCUMULATE, SXU.MXU_CLEAR, SXU.MXU_OS, SXU.MXU_OS_ACCUMULATE,
-     SXU.LOAD_MXU_MATRIX_ROW, SXU.MXU_EPILOGUE, SXU.LOAD_EPILOGUE_STAT, SXU.SET_REQUANT_CONFIG,
-     SXU.DISPATCH_MXU_REQUANT, SXU.MXU_VPU_EPILOGUE)
-)  # fmt: skip
+_WAITS_ITSELF = frozenset(int(code) for code, opcode in OPCODES.items() if opcode.stall in ("C", "D"))
 
 
 @dataclass(frozen=True)
@@ -48,7 +47,7 @@ class Image:
     amem_outputs: Sequence[int] = ()
     mxu_result: bool = False
     records: int | None = None
-    lines: Sequence[SourceLine] = ()
+    lines: Sequence[SourceLine | None] = ()
 
     def record_count(self) -> int:
         """Records before END."""
@@ -109,15 +108,6 @@ def _line(name: str, values: NDArray[np.int32] | NDArray[np.int8]) -> str:
     return " ".join([name, *(str(int(x)) for x in values)])
 
 
-def mnemonic(word: Sequence[int] | NDArray[np.int64]) -> str:
-    """An instruction's name, with its VPU operation."""
-    op, code = int(word[Column.OP]), int(word[Column.VPU])
-    if op not in SXU._value2member_map_:
-        return f"opcode {op}"
-    name = SXU(op).name
-    return f"{name} {VPU(code).name}" if op in _TIMED_VPU and code in VPU._value2member_map_ else name
-
-
 def _fill(
     name: str, values: Mapping[int, Sequence[int] | NDArray[np.int32] | NDArray[np.int8]],
     memory: NDArray[np.int32] | NDArray[np.int8], written: NDArray[np.uint8], silicon: bool,
@@ -173,7 +163,7 @@ def _fault(machine: Machine, image: Image, core: s.Core, program: NDArray[np.int
     message = errors.fault(code, int(core.reg[s.WHY_GOT]), int(core.reg[s.WHY_LIMIT]))
     source = image.lines[pc] if pc < len(image.lines) else None
     unit = f"line {source.line}: {machine.name}" if source else machine.name
-    name = mnemonic(program[pc]) if pc < len(program) else ""
+    name = text_of(machine, program[pc]) if pc < len(program) else ""
     text = f"{message.what}; cycle {int(core.reg[s.WHEN])}"
     return Fault(text, unit=unit, index=pc, disassembly=name, code=code, hint=message.hint, source=source)
 
@@ -190,6 +180,19 @@ def _remarks(core: s.Core, program: NDArray[np.int64], outputs: Sequence[int]) -
     return tuple(Remark(*item) for item in sorted(found))
 
 
+@cache
+def _kernels() -> tuple[Any, Any, Any]:
+    """The compiled parts: decode, its tables, run. What depends on no other part compiles in a process beside this."""
+    from kohakuaccel.jit import compiling_beside, first_call
+
+    with first_call("the TinyTPU core", "tinytpu.units.run") as cold:
+        with compiling_beside("tinytpu.units.vpu_float") if cold else nullcontext():
+            import tinytpu.units.dispatch  # noqa: F401 - compiles meanwhile; run needs both
+            from tinytpu.units.decode import decode, tables
+        from tinytpu.units.run import run
+    return decode, tables, run
+
+
 def execute(machine: Machine, image: Image, *, silicon: bool = False, log: bool = False) -> Run:
     """Run an image on a fresh core.
 
@@ -197,9 +200,7 @@ def execute(machine: Machine, image: Image, *, silicon: bool = False, log: bool 
     does not say the hardware does stays refused. log: keep every executed instruction.
     Raises Refusal for an image that does not fit, Fault for what stops the run, with the instruction and its line.
     """
-    from tinytpu.units.decode import decode
-    from tinytpu.units.run import run
-
+    decode, tables, run = _kernels()
     program = _program(machine, image, silicon)
     timing, records = machine.timing, image.record_count()
     room = 0
@@ -210,7 +211,7 @@ def execute(machine: Machine, image: Image, *, silicon: bool = False, log: bool 
         _fill("AMEM", image.amem, core.amem, core.amem_written, silicon)
         tiles = _addresses("VMEM", image.vmem_outputs, machine, len(core.vmem), silicon)
         vectors = _addresses("AMEM", image.amem_outputs, machine, len(core.amem), silicon)
-        decode(program, core.program, core.setting)
+        decode(program, core.program, core.setting, tables(machine))
         first = int(timing.record) * records + int(timing.start) - 1
         code = int(run(core, first, int(bool(vectors))))
         if code:

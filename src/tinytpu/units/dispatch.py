@@ -12,31 +12,38 @@ import numpy as np
 from numba import int64, typeof
 
 from kohakuaccel.jit import leaf, separate
-from tinytpu.isa.codes import SXU, VPU, Psum
+from tinytpu.isa.codes import SXU, VPU, Epilogue, Psum
 from tinytpu.machines import load
-from tinytpu.units.decode import ABASE, BIAS, CODE, DST, OP, REDUCE, RELU, SRC, SRC2, SUMSQ, TLEN, TO_VMEM, VMEM, WBASE
 from tinytpu.units.faults import F
 from tinytpu.units.mxu import latch, requantised, stationary_outputs, stationary_weights
 from tinytpu.units.state import (
+    ABASE,
+    CODE,
     DISPATCHED,
     DONE,
+    DST,
     LATE_AT,
     LATE_MODE,
     LATE_ROW,
     N_MACS,
     N_MXU,
     N_MXU_BUSY,
+    OP,
     R_SCRATCH,
     REQUANT,
-    S_AMEM,
     S_COLS,
     S_ROWS,
     S_SILICON,
     S_VREGS,
     SCALE,
     SHIFT,
+    SRC,
+    SRC2,
     STATISTICS,
     STORED,
+    TLEN,
+    VMEM,
+    WBASE,
     WHY_GOT,
     WRITTEN,
     Core,
@@ -49,6 +56,8 @@ if TYPE_CHECKING:
 
 CORE = typeof(reset_core(load(), 1))
 """numba type of a core."""
+
+BIAS, RELU, REDUCE, SUMSQ, TO_VMEM = (int(flag) for flag in Epilogue)
 
 
 @leaf
@@ -74,34 +83,40 @@ def settle(
 
 
 @leaf
-def _operands_written(core: Core, word: NDArray[np.int64]) -> int:
-    if core.wmem_written[word[WBASE]] == 0:
-        core.reg[WHY_GOT] = word[WBASE]
+def _operands_written(
+    word: NDArray[np.int64], wmem: NDArray[np.uint8], amem: NDArray[np.uint8], reg: NDArray[np.int64]
+) -> int:
+    if wmem[word[WBASE]] == 0:
+        reg[WHY_GOT] = word[WBASE]
         return F.WMEM_UNWRITTEN.value
-    for t in range(word[TLEN]):
-        at = (word[ABASE] + t) % core.setting[S_AMEM]
-        if core.amem_written[at] == 0:
-            core.reg[WHY_GOT] = at
+    at = word[ABASE]
+    for _ in range(word[TLEN]):
+        if amem[at] == 0:
+            reg[WHY_GOT] = at
             return F.AMEM_UNWRITTEN.value
+        at = at + 1 if at + 1 < amem.size else 0
     return 0
 
 
 @leaf
-def _gain(core: Core, word: NDArray[np.int64], outputs: bool) -> None:
+def _gain(
+    word: NDArray[np.int64],
+    acc: NDArray[np.int32],
+    wmem: NDArray[np.int8],
+    amem: NDArray[np.int8],
+    rows: int,
+    outputs: bool,
+) -> None:
     """Add to the accumulators; vectors beyond the end of AMEM are those at its start (silicon only)."""
-    rows, depth = core.setting[S_ROWS], core.setting[S_AMEM]
-    first, count = word[ABASE], word[TLEN]
-    if outputs:
-        if first + count <= depth:
-            stationary_outputs(core.acc, core.wmem, word[WBASE], core.amem, first, 0, count, rows)
+    first, count, depth = word[ABASE], word[TLEN], amem.shape[0]
+    done = 0
+    while done < count:
+        part = min(count - done, depth - first)
+        if outputs:
+            stationary_outputs(acc, wmem, word[WBASE], amem, first, done, part, rows)
         else:
-            for j in range(count):
-                stationary_outputs(core.acc, core.wmem, word[WBASE], core.amem, (first + j) % depth, j, 1, rows)
-        return
-    while count > 0:
-        part = min(count, depth - first)
-        stationary_weights(core.acc, core.wmem, word[WBASE], core.amem, first, part, rows)
-        count -= part
+            stationary_weights(acc, wmem, word[WBASE], amem, first, part, rows)
+        done += part
         first = 0
 
 
@@ -115,7 +130,7 @@ def _epilogue(core: Core, word: NDArray[np.int64]) -> None:
             i = r * cols + c
             x = core.matrix[i]
             if flags & BIAS:
-                x += core.v[word[SRC], c]
+                x = np.int32(x + core.v[word[SRC], c])
             if flags & RELU:
                 x = max(x, np.int32(0))
             y = np.int64(x)
@@ -136,7 +151,7 @@ def _store(core: Core, word: NDArray[np.int64], to_vmem: bool, d: int) -> None:
         else:
             core.v[d, i] = core.v[source, i]
     if to_vmem:
-        core.vmem_state[word[VMEM]] = WRITTEN | STORED
+        core.vmem_state[word[VMEM]] |= WRITTEN | STORED
     else:
         core.known[d] = 1
 
@@ -165,23 +180,30 @@ def _vpu_epilogue(core: Core, word: NDArray[np.int64]) -> None:
 
 
 @leaf
-def _late(core: Core, word: NDArray[np.int64]) -> int:
+def _late(
+    word: NDArray[np.int64],
+    reg: NDArray[np.int64],
+    results: NDArray[np.int32],
+    late: NDArray[np.int32],
+    psum_written: NDArray[np.uint8],
+    silicon: int,
+) -> int:
     """Keep what this dispatch writes at its drain. Returns a fault."""
-    reg, cols = core.reg, core.setting[S_COLS]
+    cols = results.size
     if word[OP] == SXU.MXU and word[SRC2] != Psum.NONE:
-        if word[SRC2] == Psum.ACCUMULATE and core.psum_written[word[DST], word[SRC]] == 0:
+        if word[SRC2] == Psum.ACCUMULATE and psum_written[word[DST], word[SRC]] == 0:
             reg[WHY_GOT] = word[DST]
             return F.PSUM_UNWRITTEN.value
         reg[LATE_MODE], reg[LATE_AT], reg[LATE_ROW] = word[SRC2], word[DST], word[SRC]
         for c in range(cols):
-            core.late[c] = core.results[c]
+            late[c] = results[c]
     elif word[OP] == SXU.DISPATCH_MXU_REQUANT:
-        if reg[SHIFT] == 0 and core.setting[S_SILICON] == 0:
+        if reg[SHIFT] == 0 and not silicon:
             reg[WHY_GOT] = 0
             return F.SHIFT.value
         reg[LATE_MODE], reg[LATE_AT], reg[LATE_ROW] = REQUANT, word[VMEM], 0
         for c in range(cols):
-            core.late[c] = np.int32(requantised(np.int64(core.results[c]), reg[SCALE], reg[SHIFT]))
+            late[c] = np.int32(requantised(np.int64(results[c]), reg[SCALE], reg[SHIFT]))
     return 0
 
 
@@ -190,8 +212,9 @@ def dispatch(core: Core, word: NDArray[np.int64], cycle: int) -> int:
     """Start a dispatch whose EXEC is at `cycle`; the array is idle. Sets DONE; returns a fault."""
     reg, setting = core.reg, core.setting
     rows, cols, op, count = setting[S_ROWS], setting[S_COLS], word[OP], word[TLEN]
-    settle(reg, core.psum, core.psum_written, core.amem, core.amem_written, core.late)
-    fault = _operands_written(core, word)
+    if reg[LATE_MODE]:
+        settle(reg, core.psum, core.psum_written, core.amem, core.amem_written, core.late)
+    fault = _operands_written(word, core.wmem_written, core.amem_written, reg)
     if fault:
         return fault
     outputs = op == SXU.MXU_OS or op == SXU.MXU_OS_ACCUMULATE
@@ -199,7 +222,7 @@ def dispatch(core: Core, word: NDArray[np.int64], cycle: int) -> int:
     if not keeps:
         for i in range(core.acc.size):
             core.acc[i] = 0
-    _gain(core, word, outputs)
+    _gain(word, core.acc, core.wmem, core.amem, rows, outputs)
     latch(core.acc, core.matrix, core.results, not (keeps or outputs))
     if not outputs:
         done = cycle + count + rows + 4
@@ -216,4 +239,4 @@ def dispatch(core: Core, word: NDArray[np.int64], cycle: int) -> int:
         reg[STATISTICS] = word[CODE] & REDUCE
     elif op == SXU.MXU_VPU_EPILOGUE:
         _vpu_epilogue(core, word)
-    return _late(core, word)
+    return _late(word, reg, core.results, core.late, core.psum_written, setting[S_SILICON])

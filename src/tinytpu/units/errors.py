@@ -29,9 +29,9 @@ _FAULTS: Mapping[F, Callable[[int, int], Message]] = {
     F.BUCKET: lambda g, m: Message(f"PSUM[{g}] is beyond PSUM; the limit is {m}"),
     F.ROW: lambda g, m: Message(f"a tile has no row {g}; the limit is {m}"),
     F.LANE: lambda g, m: Message(f"a move picks element {g}; the limit is {m}"),
-    F.TILES: lambda g, m: Message(f"a dispatch feeds {g} vectors; the limits are 1 and {m}"),
+    F.TILES: lambda g, m: Message(f"a dispatch feeds {g} vectors; the limit is {m}"),
     F.K: lambda g, m: Message(
-        f"an output-stationary dispatch takes k = {g}; the limits are 1 and {m}",
+        f"an output-stationary dispatch takes k = {g}; the limit is {m}",
         "one MXU_OS, then MXU_OS_ACCUMULATE for each further weight tile",
     ),
     F.PSUM_MODE: lambda g, m: Message(f"PSUM mode {g} is not defined; the limit is {m}"),

@@ -21,7 +21,7 @@ def stationary_weights(
     acc: NDArray[np.int32], w: NDArray[np.int8], tile: int, a: NDArray[np.int8], first: int, vectors: int, rows: int
 ) -> None:
     """WS: accumulator [r][c] gains (sum over the vectors of their value r) * W[r][c]."""
-    cols = acc.size // rows
+    cols = a.shape[1]  # the array is square
     for r in range(rows):
         total = 0
         for t in range(first, first + vectors):
@@ -35,7 +35,7 @@ def stationary_outputs(
     acc: NDArray[np.int32], w: NDArray[np.int8], tile: int, a: NDArray[np.int8], first: int, j0: int, k: int, rows: int
 ) -> None:
     """OS: accumulator [r][c] gains the sum over j < k of A[r][j] * W[j0+j][c], A[r][j] value r of vector first + j."""
-    cols = acc.size // rows
+    cols = a.shape[1]
     for r in range(rows):
         for j in range(k):
             x = np.int32(a[first + j, r])
@@ -49,9 +49,10 @@ def latch(acc: NDArray[np.int32], matrix: NDArray[np.int32], results: NDArray[np
     cols = results.size
     for c in range(cols):
         results[c] = 0
-    for i in range(acc.size):
-        matrix[i] = acc[i]
-        results[i % cols] += acc[i]
+    for first in range(0, acc.size, cols):
+        for c in range(cols):
+            matrix[first + c] = acc[first + c]
+            results[c] += acc[first + c]
     if clear:
         for i in range(acc.size):
             acc[i] = 0

@@ -13,9 +13,8 @@ from numba import int32, int64, uint8
 from kohakuaccel.jit import leaf, separate
 from tinytpu.isa.codes import SXU
 from tinytpu.units import state as s
-from tinytpu.units.decode import DST, OP, SRC, VMEM
 from tinytpu.units.faults import F
-from tinytpu.units.state import NONE, REQUANT
+from tinytpu.units.state import DST, NONE, OP, REQUANT, SRC, VMEM
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

@@ -13,8 +13,8 @@ from numba import int32, int64
 from kohakuaccel.jit import leaf, separate
 from tinytpu.isa.codes import SXU
 from tinytpu.units import state as s
-from tinytpu.units.decode import CODE, DST, OP, SRC, WBASE
 from tinytpu.units.faults import F
+from tinytpu.units.state import CODE, DST, OP, SRC, WBASE
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

@@ -17,12 +17,11 @@ from numba import int64
 from kohakuaccel.jit import leaf, separate
 from tinytpu.isa.codes import SXU, VPU
 from tinytpu.units import state as s
-from tinytpu.units.decode import CODE, DST, OP, SRC, SRC2, TLEN, VMEM
 from tinytpu.units.dispatch import CORE, dispatch, settle
 from tinytpu.units.faults import F, Lint
 from tinytpu.units.psum import psum_op
 from tinytpu.units.registers import copy_tile, register_op
-from tinytpu.units.state import NONE, REQUANT, Core
+from tinytpu.units.state import CODE, DST, NONE, OP, REQUANT, SRC, SRC2, TLEN, VMEM, Core
 from tinytpu.units.vpu_float import floating
 from tinytpu.units.vpu_int import integer
 from tinytpu.units.xlu import move
@@ -212,13 +211,14 @@ def run(core: Core, first: int, queued: int) -> int:
             if vmem_state[at] == 0:
                 reg[s.WHY_GOT] = at
                 fault = F.VMEM_UNWRITTEN.value
-            vmem_state[at] &= s.WRITTEN
+            vmem_state[at] &= s.WRITTEN | s.REMARKED
             for i in range(n):
                 v[dst, i] = vmem[at, i]
         elif op == SXU.STORE:
-            if vmem_state[at] & s.STORED:
+            if vmem_state[at] & (s.STORED | s.REMARKED) == s.STORED:
                 remark(lint, count, Lint.STORE_UNUSED.value, stored_by[at], at)
-            vmem_state[at], stored_by[at] = s.WRITTEN | s.STORED, pc
+                vmem_state[at] |= s.REMARKED
+            vmem_state[at], stored_by[at] = vmem_state[at] | s.WRITTEN | s.STORED, pc
             for i in range(n):
                 vmem[at, i] = v[src, i]
         elif kind == s.K_MOVE:
@@ -240,8 +240,9 @@ def run(core: Core, first: int, queued: int) -> int:
         elif kind == s.K_DISPATCH:
             blocking = op == SXU.MXU_EPILOGUE or op == SXU.MXU_VPU_EPILOGUE
             if blocking and word[s.WRITES] == NONE:
-                if vmem_state[at] & s.STORED:
+                if vmem_state[at] & (s.STORED | s.REMARKED) == s.STORED:
                     remark(lint, count, Lint.STORE_UNUSED.value, stored_by[at], at)
+                    vmem_state[at] |= s.REMARKED
                 stored_by[at] = pc
             fault = dispatch(core, word, x)
             if blocking:

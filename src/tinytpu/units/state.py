@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from kohakuaccel.machine import Machine
+from tinytpu.isa.codes import Column
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -18,7 +19,8 @@ if TYPE_CHECKING:
 R_VPU, R_XLU, R_SCRATCH = range(3)
 EXTRA_ROWS = 4  # R_SCRATCH is two rows
 
-# Columns of a decoded instruction behind the nine fields (isa.codes.Column).
+# Columns of a decoded instruction: the nine fields, and what the decoder adds.
+OP, VMEM, DST, SRC, CODE, SRC2, WBASE, ABASE, TLEN = (int(column) for column in Column)
 # KIND: who executes it. LATENCY: cycles of a VPU operation.
 FAULT, GOT, LIMIT, STALL, READ_A, READ_B, READ_C, WRITES, KIND, LATENCY = range(9, 19)
 COLUMNS = 19
@@ -29,11 +31,10 @@ K_INTEGER, K_FLOAT, K_MEMORY, K_DISPATCH, K_PSUM, K_MOVE, K_CONTROL, K_REGISTER 
 PENDING_WRITE, MXU_IDLE, MXU_DONE = 1, 2, 4
 
 # States of a VMEM tile, bits.
-WRITTEN, STORED = 1, 2  # STORED: by an instruction, and not read since
+WRITTEN, STORED, REMARKED = 1, 2, 4  # STORED: by an instruction, and not read since; REMARKED: that it was lost
 
 # Entries of `setting`.
-S_ROWS, S_COLS, S_VREGS, S_VMEM, S_WMEM, S_AMEM, S_PSUM, S_LOOPS, S_TILES, S_LIMIT, S_SILICON, S_FETCH = range(12)
-SETTINGS = 12
+S_ROWS, S_COLS, S_VREGS, S_AMEM, S_LIMIT, S_SILICON, S_FETCH = range(7)
 
 # Entries of `counts`: what a run counts. Busy: cycles. A P, C or D stall is a cycle that an EXEC waited.
 COUNTED = (
@@ -89,7 +90,7 @@ class Core(NamedTuple):
     program: NDArray[np.int64]  # [words, COLUMNS] decoded instructions
     hits: NDArray[np.int64]  # [words] executions of each word
     spent: NDArray[np.int64]  # [words] cycles of each word, stalls included
-    setting: NDArray[np.int64]  # [SETTINGS]
+    setting: NDArray[np.int64]  # [7]
     reg: NDArray[np.int64]  # [REGISTERS]
     counts: NDArray[np.int64]  # [COUNTED]
     log: NDArray[np.int64]  # [logged, LOG_COLUMNS] executed instructions; those beyond it are counted only
@@ -102,8 +103,7 @@ def reset_core(machine: Machine, words: int, *, silicon: bool = False, log: int 
     rows, cols = int(p.rows), int(p.columns)
     n = rows * cols
     v = np.zeros((int(p.vregs) + EXTRA_ROWS, n), np.int32)
-    setting = (rows, cols, p.vregs, p.vmem_tiles, p.wmem_tiles, p.amem_vectors, p.psum_buckets, p.loop_depth,
-               p.tiles_max, p.cycle_limit, silicon, machine.timing.fetch)  # fmt: skip
+    setting = (rows, cols, p.vregs, p.amem_vectors, p.cycle_limit, silicon, machine.timing.fetch)
     return Core(
         v=v,
         vf=v.view(np.float32),

@@ -166,6 +166,9 @@ def floating(
             pattern = bits(vf[a, i])
             one = 0x3F800000 | (pattern & -(1 << 31))
             vf[d, i] = real(0 if pattern & 0x7FFFFFFF == 0 else one)
+    elif op == VPU.FABS:
+        for i in range(n):
+            v[d, i] = v[a, i] & 0x7FFFFFFF
     elif op == VPU.I2F:
         for i in range(n):
             vf[d, i] = from_int(np.int64(v[a, i]))

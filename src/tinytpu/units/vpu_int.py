@@ -132,12 +132,8 @@ def _words(op: int, v: NDArray[np.int32], vu: NDArray[np.uint32], a: int, b: int
             r = clamp32(abs(x - y))
         elif op == VPU.ROTL:
             r = ux << amount | ux >> (32 - amount)
-        elif op == VPU.ROTR:
+        else:  # ROTR
             r = ux >> amount | ux << (32 - amount)
-        elif op == VPU.SHL:
-            r = ux << amount
-        else:
-            r = ux >> amount
         v[d, i] = np.int32(r)
 
 
@@ -264,9 +260,6 @@ def integer(
     elif op == VPU.MAX_U32:
         for i in range(n):
             vu[d, i] = max(vu[a, i], vu[b, i])
-    elif op == VPU.FABS:
-        for i in range(n):
-            v[d, i] = v[a, i] & _HIGH
     elif op == VPU.SUM_REDUCE or op == VPU.MAX_REDUCE or op == VPU.MIN_REDUCE or op == VPU.MUL_REDUCE:
         _reduce(op, v, a, d, rows, cols, 0)
     elif VPU.SUM_REDUCE_COL <= op <= VPU.MIN_REDUCE_COL or op == VPU.MUL_REDUCE_COL:
@@ -279,7 +272,13 @@ def integer(
         _pairs(v, a, b, d, n)
     elif (VPU.PACKED_I8_ADD <= op <= VPU.PACKED_I8_ABS) or op == VPU.PACKED_I8_SIGN or op == VPU.PACKED_I8_ABS_DIFF:
         _bytes(op, vb, a, b, d, n)
-    elif op == VPU.DIV or op == VPU.SHL or op == VPU.SHR or op == VPU.SIGN or (VPU.CLZ <= op <= VPU.ROTR):
+    elif op == VPU.SHL:
+        for i in range(n):
+            vu[d, i] = vu[a, i] << (vu[b, i] & 31)
+    elif op == VPU.SHR:
+        for i in range(n):
+            vu[d, i] = vu[a, i] >> (vu[b, i] & 31)
+    elif op == VPU.DIV or op == VPU.SIGN or (VPU.CLZ <= op <= VPU.ROTR and op != VPU.FABS):
         _words(op, v, vu, a, b, d, n)
     else:
         return 1

@@ -27,7 +27,7 @@ from kohakuaccel.frontends.tinygrad.kernel import MARK, VERSION, Kernel
 from kohakuaccel.frontends.tinygrad.renderer import GraphRenderer
 from kohakuaccel.frontends.tinygrad.symbolic import encode, variables
 from kohakuaccel.frontends.tinygrad.translate import translate
-from kohakuaccel.graph import Expr, Op
+from kohakuaccel.graph import Expr, Op, Range
 
 _stock = codegen.do_to_program
 
@@ -122,11 +122,10 @@ def _read(sink: UOp) -> list[UOp]:
 
 
 def estimates(kernel: Kernel) -> Estimates:
-    """Operations of every statement at every point, each once and places not counted; bytes of every buffer once."""
+    """Operations of every statement, places not counted; bytes of every buffer once."""
     graph, ops = kernel.graph, 0
     for s in graph.statements:
-        points = prod(r.extent for r in (*s.ranges, *s.reduced))
-        ops += points * (_operations(s.body) + bool(s.reduction))
+        ops += _operations(s.body) + (prod(r.extent for r in (*s.ranges, *s.reduced)) if s.reduction else 0)
     width = {v.name: max(getattr(v.dtype, "bits", 8), 8) // 8 for v in graph.values}
     made = [graph[s.value] for s in kernel.stores]
     mem = sum(prod(v.shape) * width[v.name] for v in (*graph.inputs, *made))
@@ -134,14 +133,23 @@ def estimates(kernel: Kernel) -> Estimates:
 
 
 def _operations(body: Expr) -> int:
-    found: dict[int, Expr] = {}
-    todo = [body]
+    """Each operation once for every value of the loops it follows."""
+    known: dict[int, frozenset[Range]] = {}
+    todo, ops = [body], 0
     while todo:
-        top = todo.pop()
-        if id(top) not in found:
-            found[id(top)] = top
-            todo += top.children
-    return sum(isinstance(e, Op) and e.name != "not" for e in found.values())  # a comparison's other half
+        top = todo[-1]
+        left = [c for c in top.children if id(c) not in known]
+        if left:
+            todo += left
+            continue
+        todo.pop()
+        if id(top) not in known:
+            known[id(top)] = frozenset(r for c in top.children for r in known[id(c)]) | (
+                frozenset() if top.children else top.ranges()
+            )
+            if isinstance(top, Op) and top.name != "not":  # a comparison's other half
+                ops += prod(r.extent for r in known[id(top)])
+    return ops
 
 
 def install() -> None:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
 from typing import Any
 
@@ -91,6 +91,10 @@ class Engine(ABC):
     def loops(self, name: str, nbytes: int) -> None:
         """Count (or refuse) a kernel that is no graph, run loop by loop on the host."""
 
+    def own(self, name: str, record: Mapping[str, Any]) -> Callable[[Sequence[View]], float | None]:
+        """How a kernel of the machine's own kind runs, of which a program holds `record`."""
+        raise Refusal("a device runs kernels of its own machine", where=f"kernel {name}", got=sorted(record))
+
     def run_whole(self, prepared: Prepared, buffers: Sequence[View]) -> float | None:
         """Run a kernel that stands for several; `Apart` with the reason where these are to run one by one."""
         raise Apart("the machine takes kernels one by one")
@@ -111,12 +115,15 @@ class GraphProgram(Program[Any]):
         self.made: dict[tuple[int, ...], Prepared] = {}
         self.record: dict[str, Any] = {}
         self.group: GroupRun | None = None
+        self.own: Callable[[Sequence[View]], float | None] | None = None
         if obj.lib.startswith(LOOPS):
             self.loops = loops.decode(obj.lib[len(LOOPS) :].decode())
             return
         self.record = _record(obj.lib)
         if "parts" in self.record:
             self.group = GroupRun(decode_group(self.record), self.order, Prepared)
+        if "own" in self.record:
+            self.own = self.engine.own(self.record["name"], self.record["own"])
 
     def __call__(
         self,
@@ -133,6 +140,8 @@ class GraphProgram(Program[Any]):
             return None
         if self.group is not None:
             return self.group(self.engine, bufs)
+        if self.own is not None:
+            return self.own(bufs)
         if vals not in self.made:
             self.made[vals] = Prepared(_kernel(self.record, vals), self.order)
         return self.engine.run(self.made[vals], bufs)

@@ -11,12 +11,13 @@ from functools import lru_cache
 
 import tinygrad.schedule as schedule
 from tinygrad.dtype import AddrSpace
-from tinygrad.helpers import DEV, Context
+from tinygrad.helpers import Context
 from tinygrad.uop import Ops
-from tinygrad.uop.ops import KernelInfo, ParamArg, ProgramInfo, UOp
+from tinygrad.uop.ops import ParamArg, UOp
 
 from kohakuaccel.diagnostics import DefinitionError, Refusal
 from kohakuaccel.frontends.tinygrad.compiling import clean, estimates, name_of
+from kohakuaccel.frontends.tinygrad.finished import finished
 from kohakuaccel.frontends.tinygrad.indices import Symbolic, Untranslatable
 from kohakuaccel.frontends.tinygrad.joined import early
 from kohakuaccel.frontends.tinygrad.joined.choice import Item, groups
@@ -122,20 +123,14 @@ def _launch(calls: Sequence[UOp], kernels: Sequence[Kernel], others: set[UOp]) -
     except (Refusal, DefinitionError):
         return None
     group = Group(name, whole, tuple(parts), tuple(int(b.max_numel()) * b.dtype.itemsize for b in hidden))
-    return _finished(group, outer).call(*outer)
-
-
-def _finished(group: Group, outer: Sequence[UOp]) -> UOp:
-    """A finished PROGRAM whose binary is a group."""
-    kept = UOp(Ops.SINK, arg=KernelInfo(name=group.name, estimates=estimates(group.whole)))
-    params = tuple(UOp.param(n, b.dtype, (int(b.max_numel()),), b.device) for n, b in enumerate(outer))
-    info = ProgramInfo(
-        name=group.name,
-        globals=tuple(range(len(outer))),
-        outs=tuple(s.slot for s in group.whole.stores),
-        ins=tuple(sorted(set(group.whole.reads))),
-        target=DEV.target(str(outer[0].device).partition(":")[0]),
+    program = finished(
+        name,
+        group.encode(),
+        str(whole.graph),
+        [(b.dtype, int(b.max_numel())) for b in outer],
+        str(outer[0].device),
+        [s.slot for s in whole.stores],
+        sorted(set(whole.reads)),
+        estimates(whole),
     )
-    source = UOp(Ops.SOURCE, arg=str(group.whole.graph))
-    src = (kept, UOp(Ops.LINEAR, src=(*params, kept)), source, UOp(Ops.BINARY, arg=group.encode()))
-    return UOp(Ops.PROGRAM, src=src, arg=info)
+    return program.call(*outer)
