@@ -77,6 +77,7 @@ class Timed:
 def fresh(code: str, *words: str, cache: str | None = None) -> list[float]:
     """The numbers that `code` prints when run in a process of its own."""
     environment = dict(os.environ, **({"NUMBA_CACHE_DIR": cache} if cache else {}))
+    environment.pop("PYTHONDONTWRITEBYTECODE", None)  # as Python comes: the first process leaves bytecode behind
     command = [sys.executable, "-c", code, *words]
     done = subprocess.run(command, env=environment, stdout=subprocess.PIPE, text=True, check=True)
     return [float(word) for word in done.stdout.split()]

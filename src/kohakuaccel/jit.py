@@ -8,6 +8,7 @@ module and everything of ours that it imports: stale machine code cannot be load
 
 from __future__ import annotations
 
+import gc
 import hashlib
 import importlib.util
 import inspect
@@ -15,7 +16,7 @@ import os
 import re
 import subprocess
 import sys
-from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterable, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -26,8 +27,35 @@ from numba.core import cgutils, sigutils, types
 from numba.core import config as numba_config
 from numba.core.extending import _Intrinsic
 
+
+def _leave_scipy_alone() -> None:
+    """Import the part of numba that looks for scipy's BLAS, without scipy: loading that takes a tenth of a warm start.
+
+    numba looks for it again where a function multiplies matrices, so such a function still finds it.
+    """
+    from numba.np import linalg
+
+    def there() -> None:
+        if importlib.util.find_spec("scipy") is None:
+            raise ImportError("scipy")
+
+    look = linalg.ensure_blas
+    linalg.ensure_blas = there
+    try:
+        from numba.np import arraymath
+    finally:
+        linalg.ensure_blas = look
+    arraymath.ensure_blas = look  # pyright: ignore[reportPrivateImportUsage] - a name it imported, put in its place
+
+
+if "numba.np.arraymath" not in sys.modules:
+    _leave_scipy_alone()
+
 _IMPORT = re.compile(r"^\s*(?:from\s+([\w.]+)\s+import\s+([^\n(]+|\([^)]*\))|import\s+([\w.]+))", re.MULTILINE)
 _ROOTS = ("kohakuaccel", "kohakutpu", "tinytpu", "kohakutt")
+# Sources are read once per process: code that runs is code that was loaded.
+_tops: dict[str, Any] = {}
+_texts: dict[str, tuple[bytes, tuple[str, ...]]] = {}
 _closures: dict[str, str] = {}
 
 
@@ -40,27 +68,36 @@ def cache_root() -> Path:
     return Path(base) / "kohakuaccel"
 
 
-def _source_of(module: str) -> Path | None:
+def _source_of(module: str) -> str | None:
     """The file of a module of ours, found without importing anything: importing a kernel module compiles it."""
     top, *rest = module.split(".")
-    spec = importlib.util.find_spec(top)
-    for folder in (spec.submodule_search_locations or ()) if spec else ():
-        place = Path(folder).joinpath(*rest)
-        for file in (place.with_suffix(".py") if rest else place, place / "__init__.py"):
-            if file.is_file():
+    if top not in _tops:
+        spec = importlib.util.find_spec(top)
+        _tops[top] = spec and (spec.submodule_search_locations or spec.origin)
+    place = _tops[top]
+    if place is None or isinstance(place, str):
+        return None if rest else place
+    for folder in place:
+        base = os.path.join(folder, *rest)
+        for file in (f"{base}.py" if rest else "", os.path.join(base, "__init__.py")):
+            if file and os.path.isfile(file):
                 return file
-    return Path(spec.origin) if spec and spec.origin and not rest else None
+    return None
 
 
-def _imports(module: str, root: str, text: str) -> Iterator[str]:
-    for found in _IMPORT.finditer(text):
-        base = found.group(1) or found.group(3)
-        if base.split(".")[0] not in (*_ROOTS, root):
-            continue
-        yield base
-        if found.group(1):
-            for name in re.findall(r"\w+", found.group(2)):
-                yield f"{base}.{name}"
+def _read(module: str) -> tuple[bytes, tuple[str, ...]]:
+    """The text of a module and the names it imports, all of them; nothing where there is no such file."""
+    if module not in _texts:
+        path = _source_of(module)
+        data = Path(path).read_bytes() if path and path.endswith(".py") else b""
+        names: list[str] = []
+        for found in _IMPORT.finditer(data.decode()):
+            base = found.group(1) or found.group(3)
+            names.append(base)
+            if found.group(1):
+                names += [f"{base}.{name}" for name in re.findall(r"\w+", found.group(2))]
+        _texts[module] = data, tuple(names)
+    return _texts[module]
 
 
 def source_hash(module: str) -> str:
@@ -68,24 +105,19 @@ def source_hash(module: str) -> str:
     if module in _closures:
         return _closures[module]
     digest = hashlib.sha256(f"{numba.__version__} {sys.version_info[:2]}".encode())
-    root = module.split(".")[0]
+    ours = {*_ROOTS, module.split(".")[0]}
     seen: set[str] = set()
     queue = [module]
-    texts: dict[str, bytes] = {}
     while queue:
         name = queue.pop()
-        if name in seen:
-            continue
-        seen.add(name)
-        path = _source_of(name)
-        if path is None or path.suffix != ".py":
-            continue
-        data = path.read_bytes()
-        texts[name] = data
-        queue.extend(_imports(name, root, data.decode()))
-    for name in sorted(texts):
-        digest.update(name.encode())
-        digest.update(texts[name])
+        if name not in seen:
+            seen.add(name)
+            queue += [n for n in _read(name)[1] if n.split(".")[0] in ours]
+    for name in sorted(seen):
+        data = _read(name)[0]
+        if data:
+            digest.update(name.encode())
+            digest.update(data)
     _closures[module] = digest.hexdigest()[:16]
     return _closures[module]
 
@@ -117,7 +149,12 @@ def kernel(fn: Callable[..., Any] | None = None, **options: Any) -> Any:
         numba_config.CACHE_DIR = str(folder)  # type: ignore[attr-defined] - numba makes it at run time
         try:
             folder.mkdir(parents=True, exist_ok=True)
-            settings: dict[str, Any] = {"cache": True, "nogil": True, "error_model": "numpy"}
+            settings: dict[str, Any] = {
+                "cache": True,
+                "nogil": True,
+                "error_model": "numpy",
+                "no_cfunc_wrapper": True,  # nobody hands a kernel to C code
+            }
             settings.update(options)
             return _general(numba.njit(f, **settings))
         finally:
@@ -126,13 +163,20 @@ def kernel(fn: Callable[..., Any] | None = None, **options: Any) -> Any:
     return wrap if fn is None else wrap(fn)
 
 
-def leaf(fn: Callable[..., Any]) -> Any:
-    """A kernel that only borrows the arrays it is given: it counts no references and must not allocate.
+def leaf(fn: Callable[..., Any] | None = None, *, python: bool = False) -> Any:
+    """A kernel for other kernels that only borrows the arrays it is given: it counts no references and must not
+    allocate.
 
     numba otherwise counts one up and down per array argument and call, atomically, which costs more than a
-    short loop over a register row.
+    short loop over a register row. `python`: also callable from Python, which costs compile time: unpacking the
+    arguments of a small function takes longer to compile than the function.
     """
-    return kernel(fn, _nrt=False)
+    options: dict[str, Any] = {"_nrt": False, "no_cpython_wrapper": not python}
+
+    def wrap(f: Callable[..., Any]) -> Any:
+        return kernel(f, **options)
+
+    return wrap if fn is None else wrap(fn)
 
 
 # numba's stub file calls the class final; it is an ordinary one, and what is added here is a way to call it.
@@ -153,9 +197,7 @@ def separate(signature: Any, *, python: bool = False) -> Any:
     the disk cache), and reached through a symbol; it is never inlined. Arguments convert to the signature.
     Like a `leaf` it only borrows arrays. `python`: also callable from Python, which costs compile time.
     """
-    options: dict[str, Any] = {"_nrt": False}
-    if not python:
-        options |= {"no_cpython_wrapper": True, "no_cfunc_wrapper": True}
+    options: dict[str, Any] = {"_nrt": False, "no_cpython_wrapper": not python}
     arguments, _ = sigutils.normalize_signature(signature)
 
     def wrap(fn: Callable[..., Any]) -> Any:
@@ -198,29 +240,43 @@ def first_call(label: str, module: str) -> Generator[bool]:
     """
     marker = cache_root() / f"{module}-{source_hash(module)}" / "compiled"
     if marker.exists():
-        yield False
+        with _without_collection():
+            yield False
         return
     from rich.console import Console
 
     console = Console(stderr=True)
     text = f"compiling {label} (once on this machine, tens of seconds)"
     if console.is_terminal:
-        with console.status(text):
+        with console.status(text), _without_collection():
             yield True
     else:
         print(text, file=sys.stderr, flush=True)
-        yield True
+        with _without_collection():
+            yield True
     marker.parent.mkdir(parents=True, exist_ok=True)
     marker.touch()
 
 
 @contextmanager
-def compiling_beside(module: str) -> Generator[None]:
-    """Meanwhile another process imports `module`, so that its kernels are in the disk cache when this one needs them.
+def _without_collection() -> Generator[None]:
+    """Compiling and loading make many objects that stay: looking through them for garbage takes a tenth of the time."""
+    was = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was:
+            gc.enable()
+
+
+@contextmanager
+def compiling_beside(*modules: str) -> Generator[None]:
+    """Meanwhile another process imports `modules`: their kernels are in the disk cache when this one needs them.
 
     numba compiles one function at a time per process. Whatever the other process fails at, this one compiles itself.
     """
-    other = _importing(module) if (os.cpu_count() or 1) > 1 else None
+    other = _importing(modules) if (os.cpu_count() or 1) > 1 else None
     try:
         yield
     except BaseException:
@@ -232,12 +288,12 @@ def compiling_beside(module: str) -> Generator[None]:
             other.wait()
 
 
-def _importing(module: str) -> subprocess.Popen[bytes] | None:
-    """A process that imports a module with this one's search path; None where none can be started."""
+def _importing(modules: Iterable[str]) -> subprocess.Popen[bytes] | None:
+    """A process that imports modules with this one's search path; None where none can be started."""
     path = os.pathsep.join(p for p in sys.path if p)
     try:
         return subprocess.Popen(
-            [sys.executable, "-c", f"import {module}"],
+            [sys.executable, "-c", f"import gc; gc.disable(); import {', '.join(modules)}"],
             env={**os.environ, "PYTHONPATH": path},
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,

@@ -183,9 +183,9 @@ def test_stages_follow_each_other() -> None:
 
 def test_large_images_are_cut_quickly() -> None:
     found = image([4000] * 6)
-    begin = time.perf_counter()
+    begin = time.process_time()
     rounds = tuple(Loader(SHIP)._image(found))
-    cut = time.perf_counter() - begin
+    cut = time.process_time() - begin
     assert len(rounds) > 180
     assert cut < 0.5  # a few tens of milliseconds on an idle core
     assert Loader(SHIP).rounds(found) is Loader(SHIP).rounds(found)  # built once, kept by the image

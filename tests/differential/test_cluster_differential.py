@@ -63,7 +63,7 @@ def test_random_programs(bench: ClusterBench, seed: int) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("block", range(8))
 def test_many_random_programs(bench: ClusterBench, block: int) -> None:
-    for seed in range(1000 + 20 * block, 1020 + 20 * block):
+    for seed in range(1000 + 10 * block, 1010 + 10 * block):
         play(bench, seed, 40)
 
 

@@ -45,7 +45,7 @@ def test_random_recordings(name: str, seed: int) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("name", PRESETS)
 def test_many_random_recordings(name: str) -> None:
-    for seed in range(1000, 1008):
+    for seed in range(1000, 1004):
         play(name, seed)
         play_on(name, seed, "count")
 

@@ -328,6 +328,6 @@ def test_ten_thousand_instructions_are_quick() -> None:
 
 
 def timed(table: np.ndarray) -> float:
-    start = time.perf_counter()
+    start = time.process_time()
     cluster.check(SHIP, SHIP.units[0], table)
-    return time.perf_counter() - start
+    return time.process_time() - start

@@ -36,7 +36,7 @@ def push(words: Any, base: int, size: int, order: int, time: int, what: int) -> 
     words[at + 2] = what
 
 
-@leaf
+@leaf(python=True)
 def pop(words: Any, base: int, size: int, now: int) -> int:
     """Takes the first event out and returns what happens; word `now` becomes its time. There is one."""
     what = words[base + 2]

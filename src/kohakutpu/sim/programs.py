@@ -90,7 +90,7 @@ def _walk(c: Any, core: int, pc: int, found: Any) -> None:
                 found[4] = 1 if final else 0
 
 
-@leaf
+@leaf(python=True)
 def traffic(c: Any, core: Any, rows: Any, found: Any) -> None:
     """Follows envelopes in order. core: int64[n], their rows in `c`. rows: int64[n, 4], `decode_envelopes` of them.
 

@@ -6,7 +6,7 @@ hardware changes is updated there at the moment it changes, so that a read of an
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -113,6 +113,16 @@ class Control(NamedTuple):
     log: NDArray[np.int64]  # word 0: end of the log, 0 = off; then unit row << LOG_SHIFT | kernel cycles of its RUNs
     layout: NDArray[np.int64]  # Format.extraction() of a cluster payload
     special: NDArray[np.int64]  # that of a TDESC
+
+
+def blank_control() -> Control:
+    """Control state of nothing: what compiled code takes its types from."""
+    ranks = {"limits": 1, "stop": 1, "note": 1, "log": 1, "rx": 3, "words": 3, "rows": 3, "meta": 3, "burst": 3}
+    words: list[Any] = [
+        np.zeros((1,) * ranks.get(name, 2), np.uint64 if name in ("words", "burst") else np.int64)
+        for name in Control._fields
+    ]
+    return Control(*words)
 
 
 def buffers_of(machine: Machine, kind: str) -> tuple[int, ...]:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numba import int64, uint64
 
-from kohakuaccel.jit import kernel, separate
+from kohakuaccel.jit import kernel, leaf, separate
 from kohakutpu.isa.cluster import DRAIN, FAULT_CUDATA, FAULT_OPCODE, FILL, GEMM, TDESC
 from kohakutpu.units.cluster_cost import charge_sweep
 from kohakutpu.units.cluster_drain import drain
@@ -90,7 +90,7 @@ if TYPE_CHECKING:
 __all__ = ["Clusters", "cluster_receive", "cluster_step", "make_clusters", "reset_clusters"]
 
 
-@kernel
+@leaf
 def _all_valid(valid: NDArray[np.uint8], side: int, first: int, count: int, note: NDArray[np.int64]) -> bool:
     for e in range(first, first + count):
         if valid[e] == 0:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numba import int64, typeof
 
-from kohakuaccel.jit import kernel
+from kohakuaccel.jit import kernel, leaf
 from kohakutpu import machines
 from kohakutpu.isa.cluster import CLUSTER, DESTINATION
 from kohakutpu.units.cluster_state import OUTSTANDING, T_QUEUE, TILES, Clusters, make_clusters
@@ -43,7 +43,7 @@ BURST = 8  # words of one write or peer burst
 OFFSET_BITS = 21  # a node drain's addr is a 16-bit granule number times 32
 
 
-@kernel
+@leaf
 def outside(row: NDArray[np.int64], column: int, low: int, high: int, note: NDArray[np.int64]) -> bool:
     """True when a field the encoder must refuse is outside low..high; E_FIELD is in `note` then."""
     if row[column] < low or row[column] > high:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numba import int64
 
-from kohakuaccel.jit import kernel, separate
+from kohakuaccel.jit import kernel, leaf, separate
 from kohakutpu.isa.cluster import FAULT_NONFINITE
 from kohakutpu.isa.cluster_tdesc import COLUMNS, FIELD_AXES, FIELD_BASE
 from kohakutpu.isa.walks import DIMENSIONS
@@ -95,7 +95,7 @@ T_BASE, T_INDEX, T_FIELD, T_NDIM = (COLUMNS.index(c) for c in ("base", "index", 
 T_COUNT, T_AXIS, T_ABASE = (COLUMNS.index(c) for c in ("count", "axis", "abase0"))
 
 
-@kernel
+@leaf
 def span(capacity: int, row: NDArray[np.int64], bank: int, offset: int, count: int, note: NDArray[np.int64]) -> int:
     """First L1 entry of a run inside one bank of a side, or -1 with the error in `note`.
 
@@ -121,7 +121,7 @@ def read_by_sweep(reg: NDArray[np.int64], side: int, first: int, count: int) -> 
     return first < begin + length and begin < first + count
 
 
-@kernel
+@leaf
 def _take(cl: Clusters, mem: Memory, u: int, side: int, first: int, n: int, preq: int, start: int) -> int:
     """n entries from byte `start` of memory into L1; returns the count of non-finite elements."""
     found = 0
@@ -153,7 +153,7 @@ def _verdict(found: int, policy: int, note: NDArray[np.int64]) -> int:
 # shared
 
 
-@kernel
+@leaf
 def _meet(cl: Clusters, reg: NDArray[np.int64], u: int, row: NDArray[np.int64], note: NDArray[np.int64]) -> int:
     """This cluster is at a shared FILL: RETIRED when all members are, with one tag; WAITING for those missing.
 
@@ -193,7 +193,7 @@ def _meet(cl: Clusters, reg: NDArray[np.int64], u: int, row: NDArray[np.int64], 
     return RETIRED
 
 
-@kernel
+@leaf
 def _deliver(
     cl: Clusters,
     mem: Memory,
@@ -221,7 +221,7 @@ def _deliver(
 # by descriptor
 
 
-@kernel
+@leaf
 def _gather(
     cl: Clusters, mem: Memory, reg: NDArray[np.int64], u: int, row: NDArray[np.int64], note: NDArray[np.int64]
 ) -> bool:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from kohakuaccel.jit import kernel, separate
+from kohakuaccel.jit import leaf, separate
 from kohakuaccel.numerics.kernels import emit_fp16, rne
 from kohakutpu.units.cluster_array import BLOCK, COLUMNS, pack_columns, sweep_block
 from kohakutpu.units.cluster_state import A_PANEL, A_SCALE, B_PANEL, B_SCALE, EDGE
@@ -77,7 +77,7 @@ def emit(tile: NDArray[np.float32], subtiles: int, out: NDArray[np.uint16], at: 
     return emit_fp16(tile[: 16 * subtiles], out[at : at + 16 * subtiles])
 
 
-@kernel
+@leaf
 def fp22_code(x: np.float32) -> np.uint64:
     """The 22-bit code of an FP22 value; zero is 000000."""
     bits = np.uint64(np.float32(x).view(np.uint32))
@@ -88,7 +88,7 @@ def fp22_code(x: np.float32) -> np.uint64:
     return np.uint64(((bits >> np.uint64(31)) << np.uint64(21)) | (exponent << np.uint64(14)) | mantissa)
 
 
-@kernel
+@leaf
 def fp22_value(code: np.uint64) -> np.float32:
     """The value of a 22-bit code as float32; exponent 0 is zero whatever the mantissa."""
     exponent = np.uint64((code >> np.uint64(14)) & np.uint64(0x7F))

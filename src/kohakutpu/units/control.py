@@ -12,10 +12,9 @@ from typing import Any
 import numpy as np
 
 from kohakuaccel.jit import leaf
-from kohakutpu.isa import control as reg
 from kohakutpu.isa import flit, vector
 from kohakutpu.units import cluster_state
-from kohakutpu.units.agent import W, agent_write, halt, signal
+from kohakutpu.units.agent import halt, signal
 from kohakutpu.units.agent_state import (
     C_BUSY,
     C_HIGH,
@@ -29,8 +28,6 @@ from kohakutpu.units.agent_state import (
     Q_TXN,
     QUIET,
     R_BUSY,
-    R_RUNNING,
-    R_TX,
     S_CODE,
     S_DETAIL,
     S_INDEX,
@@ -51,46 +48,10 @@ from kohakutpu.units.agent_state import (
     U_WAIT,
 )
 from kohakutpu.units.cluster import cluster_receive, cluster_step
-from kohakutpu.units.fabric import address, received, send
+from kohakutpu.units.engine import agents
+from kohakutpu.units.fabric import address, received
 from kohakutpu.units.state import E_OUTBOX, FAULTED, NOTE_OTHERS, RAISED, W_SHARE, WAITING
 from kohakutpu.units.vector import vector_receive, vector_step
-
-COMMANDS = reg.COMMANDS // W
-COMMAND = reg.COMMAND_BYTES // W
-PC, DONE_CODE, POLLS = reg.PC // W, reg.DONE_CODE // W, reg.POLLS // W
-DONE_BIT, ERROR_BIT = 2, 4
-WINDOW_MASK = (1 << reg.MESH_SHIFT) - 1
-
-BLOCKED, MOVED = 0, 1
-
-
-@leaf
-def command(run: Any, engine: Any, agent: Any, rx: Any, m: int) -> int:
-    """One command of mesh m's engine. An engine reaches every agent window, by the host's bus addresses."""
-    pc = engine[m, PC]
-    at = COMMANDS + COMMAND * pc
-    ends = ERROR_BIT
-    if at + COMMAND <= engine.shape[1]:
-        op, address, data, mask = engine[m, at] & 15, engine[m, at + 1], engine[m, at + 2], engine[m, at + 3]
-        target = address >> reg.MESH_SHIFT
-        offset = (address & WINDOW_MASK) - reg.AGENT_BASE
-        inside = 0 <= target < agent.shape[0] and 0 <= offset < W * agent.shape[1] and offset % W == 0
-        if op == reg.DONE:
-            engine[m, DONE_CODE] = data
-            ends = DONE_BIT
-        elif op == reg.WRITE and inside:
-            ends = ERROR_BIT if agent_write(run, agent, rx, target, offset, data) != 0 else 0
-        elif op == reg.POLL and inside:
-            engine[m, POLLS] += 1
-            if (agent[target, offset // W] & mask) != data:
-                return BLOCKED
-            ends = 0
-    if ends:
-        run[m, R_BUSY] = 0
-        engine[m, 0] = ends
-    else:
-        engine[m, PC] = pc + 1
-    return MOVED
 
 
 @leaf
@@ -130,32 +91,7 @@ def retire(ctl: Any, note: Any, u: int, status: int, stop_on_fault: int) -> int:
     return 0
 
 
-@leaf
-def agents(ctl: Any, out: Any, m: int) -> int:
-    """Mesh m's engine, raw flit and dispatcher go as far as they can, or until a burst is whole in `out`.
-
-    Returns 0 when nothing moved, 1 when something did, 2 to stop.
-    """
-    run = ctl.run
-    moved = 0
-    while run[m, R_BUSY] != 0 and run[m, R_TX] == 0:
-        if command(run, ctl.engine, ctl.agent, ctl.rx, m) == BLOCKED:
-            break
-        moved = 1
-    while run[m, R_TX] != 0 or run[m, R_RUNNING] != 0:
-        again = run[m, R_TX] != 0  # an engine that waited for the raw flit to leave goes on next turn
-        code = send(ctl, out, m)
-        if code == 2:
-            return 2
-        if code == 1:
-            break
-        moved = 1
-        if code == 3 or again:
-            break
-    return moved
-
-
-@leaf
+@leaf(python=True)
 def advance(ctl: Any, cl: Any, vc: Any, mem: Any, out: Any, policy: int, stop_on_fault: int) -> int:
     """Runs until nothing can move. Returns QUIET, STOP_FAULT or STOP_RAISED (`stop` says why), or STOP_HANG
     when an engine still waits.
@@ -250,16 +186,4 @@ def advance(ctl: Any, cl: Any, vc: Any, mem: Any, out: Any, policy: int, stop_on
     return QUIET
 
 
-@leaf
-def write_registers(run: Any, agent: Any, rx: Any, m: int, offset: int, values: Any) -> int:
-    """Host writes of consecutive 64-bit registers of an agent, from byte `offset`, up to the first one that
-    sets something going. Returns how many were taken; -1 - i when register i cannot be written."""
-    for i in range(values.shape[0]):
-        if agent_write(run, agent, rx, m, offset + W * i, values[i]) != 0:
-            return -1 - i
-        if run[m, R_TX] != 0 or run[m, R_RUNNING] != 0:
-            return i + 1
-    return values.shape[0]
-
-
-__all__ = ["advance", "write_registers"]
+__all__ = ["advance"]

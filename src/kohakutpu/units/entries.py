@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from kohakuaccel.jit import kernel
+from kohakuaccel.jit import leaf
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -27,7 +27,7 @@ _S7, _S8, _S14, _S16, _S28, _S32 = (np.uint64(s) for s in (7, 8, 14, 16, 28, 32)
 _S24, _S40, _S48 = (np.uint64(s) for s in (24, 40, 48))
 
 
-@kernel
+@leaf
 def _spread(run: np.uint64) -> np.uint64:
     """Eight int7 fields, first one on top of 56 bits, to eight int8 bytes, first one lowest."""
     # A run cut from two 64-bit words carries its neighbour's bits above the 56.
@@ -38,7 +38,7 @@ def _spread(run: np.uint64) -> np.uint64:
     return np.uint64((((x ^ _SIGN7) | _TOP) - _SIGN7) ^ _TOP)
 
 
-@kernel
+@leaf
 def _gather(octet: np.uint64) -> np.uint64:
     """The inverse of `_spread`."""
     x = np.uint64(octet & _LOW7)
@@ -47,7 +47,7 @@ def _gather(octet: np.uint64) -> np.uint64:
     return np.uint64(((x & _G28) << _S28) | ((x >> _S32) & _G28))
 
 
-@kernel
+@leaf
 def unpack_word(word: NDArray[np.uint64], at: int, w: int, order: int, image: NDArray[np.uint64], to: int) -> None:
     """Word `w` of a quantised entry, word[at:at+4], into the int8 image image[to:to+16] (eight bytes each).
 
@@ -62,7 +62,7 @@ def unpack_word(word: NDArray[np.uint64], at: int, w: int, order: int, image: ND
     image[first + 3 * step] = _spread(np.uint64((w1 << _S32) | (w0 >> _S32)))
 
 
-@kernel
+@leaf
 def pack_entry(
     image: NDArray[np.uint64], at: int, scale: NDArray[np.uint8], s: int, order: int, word: NDArray[np.uint64], to: int
 ) -> None:
@@ -81,7 +81,7 @@ def pack_entry(
         word[to + 4 * w] = np.uint64((r3 << _S32) | packed_scale)
 
 
-@kernel
+@leaf
 def order_image(rows: NDArray[np.int8], at: int, order: int, image: NDArray[np.int8]) -> None:
     """Quantised lanes rows[at:at+4] (int8[4, 32]) into image[:128] in the side's order."""
     if order == ORDER_A:
@@ -94,7 +94,7 @@ def order_image(rows: NDArray[np.int8], at: int, order: int, image: NDArray[np.i
             image[4 * k + lane] = rows[at + lane, k]
 
 
-@kernel
+@leaf
 def scale_bytes(word: np.uint64, scale: NDArray[np.uint8], at: int) -> None:
     """The four scale bytes of an entry from bits 31:0 of its word 0, lane 0 on top."""
     for lane in range(4):

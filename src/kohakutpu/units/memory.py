@@ -12,7 +12,7 @@ import numpy as np
 from numba import int64, typeof
 
 from kohakuaccel.diagnostics import Refusal, Unsupported
-from kohakuaccel.jit import kernel, separate
+from kohakuaccel.jit import kernel, leaf, separate
 from kohakuaccel.numerics.kernels import mxfp7_quantise
 from kohakutpu.isa.cluster import FAULT_NONFINITE
 from kohakutpu.units.entries import order_image, pack_entry, scale_bytes, unpack_word
@@ -41,7 +41,7 @@ _MEMORY = typeof(make_memory([PAGE]))
 UPLOAD_BATCH = 64  # entries quantised at a time
 
 
-@kernel
+@leaf
 def fail(note: NDArray[np.int64], code: int, d0: int, d1: int, d2: int) -> int:
     """Write an error and its details into `note`; returns RAISED."""
     note[0] = RAISED

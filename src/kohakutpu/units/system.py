@@ -55,19 +55,26 @@ class System:
 
     def __init__(self, machine: Machine, *, nonfinite: str = "raise", faults: str = "raise") -> None:
         with first_call("the machine model", "kohakutpu.units.control") as cold:
-            # The clusters and the vector cores are two halves of equal size that do not know each other.
-            with compiling_beside("kohakutpu.units.vector") if cold else nullcontext():
+            # Two halves of equal size that do not know each other; control.py, which knows both, is small.
+            beside = ("kohakutpu.units.vector", "kohakutpu.units.engine")
+            with compiling_beside(*beside) if cold else nullcontext():
                 from kohakutpu.units import cluster, memory
-            from kohakutpu.units import control, vector
+            from kohakutpu.units import control, engine, vector
 
-            self._build(machine, cluster, control, memory, vector)
+            self._build(machine, cluster, control, engine, memory, vector)
             self.nonfinite = nonfinite
             self.faults = faults
             self.reset_units()
             self._advance()
 
     def _build(
-        self, machine: Machine, cluster: ModuleType, control: ModuleType, memory: ModuleType, vector: ModuleType
+        self,
+        machine: Machine,
+        cluster: ModuleType,
+        control: ModuleType,
+        engine: ModuleType,
+        memory: ModuleType,
+        vector: ModuleType,
     ) -> None:
         """State arrays of the whole machine, and the compiled functions that work on them."""
         self.machine = machine
@@ -97,7 +104,7 @@ class System:
         self._state = (c, self.clusters, self.vectors, self.memory, self.outbox)
         self._registers = (c.run, c.agent, c.rx)
         self._report = Report(machine, c, self.vectors)
-        self._run, self._write = control.advance, control.write_registers
+        self._run, self._write = control.advance, engine.write_registers
         self.movers = [Mover(m.index, self.memory) for m in machine.meshes] if machine.features.mover else []
 
     @property

@@ -111,7 +111,7 @@ def _argument(x: np.float32) -> np.int32:
     return np.int32(-whole if x < np.float32(0.0) else whole)
 
 
-@leaf
+@separate("void(int64, float32[:,::1], uint32[:,::1], int64, int64, int64, int64)")
 def seed(op: int, real: NDArray[np.float32], bits: NDArray[np.uint32], a: int, t: int, s: int, n: int) -> None:
     """Row t = exp2, log2, inv or rsqrt of row a (2.9). Row s+3 gets (table row << 12) + u of each element."""
     if op == VEXP2:

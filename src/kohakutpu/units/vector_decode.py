@@ -57,7 +57,7 @@ for _op, _names in ALU_SOURCES.items():
         _READS[_op, "abc".index(_source)] = 1
 
 
-@leaf
+@leaf(python=True)
 def decode(word: int, out: NDArray[np.int64]) -> None:
     """out int64[COLUMNS] = a 32-bit word taken apart; columns its opcode does not have are 0."""
     op = (word >> _TABLE[0, OP, 0]) & ((1 << _TABLE[0, OP, 1]) - 1)
