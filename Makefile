@@ -38,7 +38,7 @@ format: $(STAMP)
 # The compiled kernels are cached on disk; this fills the cache before two test processes share it.
 warm: $(STAMP)
 	$(VENV)/bin/kohaku doctor
-	$(PY) -c "import kohakutpu.sim.loop"
+	$(PY) -c "import kohakutpu.sim.loop, tinytpu.units.run"
 
 bench: $(STAMP)
 	$(PY) benchmarks/gemm.py --check
@@ -49,6 +49,7 @@ bench: $(STAMP)
 	$(PY) benchmarks/revision2.py --check
 	$(PY) benchmarks/automatic.py --check
 	$(PY) benchmarks/models.py --check
+	$(PY) benchmarks/tinytpu_speed.py --check
 	$(PY) benchmarks/tinygrad_kernels.py --check
 	$(PY) benchmarks/split.py --check
 

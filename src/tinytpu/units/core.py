@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field
 from functools import cache
+from importlib import import_module
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -187,8 +188,9 @@ def _kernels() -> tuple[Any, Any, Any]:
 
     with first_call("the TinyTPU core", "tinytpu.units.run") as cold:
         with compiling_beside("tinytpu.units.vpu_float") if cold else nullcontext():
-            import tinytpu.units.dispatch  # noqa: F401 - compiles meanwhile; run needs both
             from tinytpu.units.decode import decode, tables
+
+            import_module("tinytpu.units.dispatch")
         from tinytpu.units.run import run
     return decode, tables, run
 

@@ -68,20 +68,20 @@ def _leading(x: int) -> int:
 @leaf
 def _line(op: int, v: NDArray[np.int32], a: int, first: int, length: int, step: int) -> int:
     """The words first, first + step, .. of a tile, reduced."""
-    x = np.int64(v[a, first])
+    x = int(v[a, first])
     end = first + length * step
     if op == VPU.SUM_REDUCE:
         for i in range(first + step, end, step):
-            x += v[a, i]
+            x += int(v[a, i])
     elif op == VPU.MAX_REDUCE:
         for i in range(first + step, end, step):
-            x = max(x, np.int64(v[a, i]))
+            x = max(x, int(v[a, i]))
     elif op == VPU.MIN_REDUCE:
         for i in range(first + step, end, step):
-            x = min(x, np.int64(v[a, i]))
+            x = min(x, int(v[a, i]))
     else:  # MUL_REDUCE; the low word of a product depends on the low words alone
         for i in range(first + step, end, step):
-            x *= v[a, i]
+            x *= int(v[a, i])
     return x
 
 
