@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -17,9 +17,9 @@ from tinygrad.uop import Ops
 
 import kohakutpu.tinygrad as kt
 from kohakuaccel.frontends.tinygrad.joined.choice import Item, groups
-from kohakuaccel.frontends.tinygrad.joined.running import Group, decode_group
+from kohakuaccel.frontends.tinygrad.joined.running import Apart, Group, GroupRun, decode_group
 from kohakuaccel.frontends.tinygrad.memory import Memory, View
-from kohakuaccel.frontends.tinygrad.program import Prepared
+from kohakuaccel.frontends.tinygrad.program import Engine, Prepared
 from kohakutpu.tinygrad.engine import KTPUEngine
 from kohakutpu.tinygrad.numerics import from_environment
 
@@ -248,6 +248,56 @@ def test_several_devices_join_what_they_hold() -> None:
     x = np.random.default_rng(0).standard_normal((8, 32)).astype(np.float16)
     y = Tensor(x).shard((f"{D}:0", f"{D}:1"), axis=0).softmax()
     assert np.abs(y.numpy() - softmax(x.astype(np.float64))).max() < 1e-3
+
+
+class Small(Engine):
+    """Takes kernels of at most so many statements, on the host."""
+
+    def __init__(self, most: int) -> None:
+        self.most, self.ran, self.parted = most, list[str](), list[str]()
+
+    def run(self, prepared: Prepared, buffers: Sequence[View]) -> float | None:
+        self.ran.append(prepared.kernel.name)
+        prepared.on_host(buffers)
+        return 1.0
+
+    def loops(self, name: str, nbytes: int) -> None:
+        raise AssertionError(name)
+
+    def run_whole(self, prepared: Prepared, buffers: Sequence[View]) -> float | None:
+        if not self.takes(prepared):
+            raise Apart("too large", lasting=True)
+        return self.run(prepared, buffers)
+
+    def takes(self, prepared: Prepared) -> bool:
+        return len(prepared.kernel.graph.statements) <= self.most
+
+    def apart(self, name: str, parts: int, reason: str) -> None:
+        self.parted.append(reason)
+
+
+@pytest.mark.parametrize(("most", "sizes"), [(99, [4]), (7, [3, 1]), (4, [2, 2]), (1, [1, 1, 1, 1])])
+def test_a_group_too_large_for_the_machine_runs_in_smaller_ones(most: int, sizes: list[int]) -> None:
+    (group,) = scheduled(attention(24, False))
+    assert isinstance(group, Group)
+    order = sorted({s.slot for s in group.whole.stores} | set(group.whole.reads))
+    counts = {int(v.name[1:]): int(np.prod(v.shape)) for v in group.whole.graph.inputs}
+    counts |= {s.slot: int(np.prod(group.whole.graph[s.value].shape)) for s in group.whole.stores}
+    rng = np.random.default_rng(2)
+    buffers = [View(Memory(2 * counts[slot]), 0, 2 * counts[slot]) for slot in order]
+    for b in buffers:
+        b.write()[:] = rng.standard_normal(b.nbytes // 2).astype(np.float16).view(np.uint8)
+    (store,) = group.whole.stores
+    target = buffers[order.index(store.slot)]
+    Prepared(group.whole, order).on_host(buffers)
+    want = target.read().tobytes()
+    engine, run = Small(most), GroupRun(group, order, Prepared)
+    for _ in range(2):
+        target.write()[:] = 0
+        assert run(engine, buffers) == len(sizes)
+        assert target.read().tobytes() == want
+    assert [int(name[1]) if name[0] == "j" else 1 for name in engine.ran] == sizes * 2
+    assert engine.parted == ["too large"] * (len(sizes) > 1)
 
 
 def test_the_report_says_what_each_kernel_took_and_what_limits_it() -> None:

@@ -180,7 +180,12 @@ class KTPUEngine(Engine):
         try:
             return self._attempt(prepared, buffers)
         except _Unfit as why:
-            raise Apart(str(why)) from None
+            raise Apart(str(why), lasting=isinstance(prepared.machine.plans.get(self.machine), str)) from None
+
+    def takes(self, prepared: Prepared) -> bool:
+        """Whether a plan runs a kernel on the device alone."""
+        plans = self._plans(prepared)
+        return not plans.reason(current()) and not isinstance(self._planned(plans, prepared.kernel.graph), str)
 
     def apart(self, name: str, parts: int, reason: str) -> None:
         """Several kernels that could have been one."""

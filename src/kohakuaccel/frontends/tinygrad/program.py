@@ -99,6 +99,10 @@ class Engine(ABC):
         """Run a kernel that stands for several; `Apart` with the reason where these are to run one by one."""
         raise Apart("the machine takes kernels one by one")
 
+    def takes(self, prepared: Prepared) -> bool:
+        """Whether `run_whole` would run a kernel, unless values forbid it."""
+        return False
+
     @abstractmethod
     def apart(self, name: str, parts: int, reason: str) -> None:
         """Count a group that runs as its parts."""

@@ -11,6 +11,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from kohakuaccel.diagnostics import DefinitionError, Refusal
+from kohakuaccel.frontends.tinygrad.joined.graph import joined
 from kohakuaccel.frontends.tinygrad.kernel import MARK, VERSION, Kernel, decode
 from kohakuaccel.frontends.tinygrad.memory import Memory, View
 
@@ -46,7 +48,11 @@ def decode_group(record: dict[str, Any]) -> Group:
 
 
 class Apart(Exception):
-    """Why a machine does not run a group as one kernel now."""
+    """Why a machine does not run a group as one kernel. lasting: whatever the values, so that smaller groups may do."""
+
+    def __init__(self, reason: str, lasting: bool = False) -> None:
+        super().__init__(reason)
+        self.lasting = lasting
 
 
 class GroupRun:
@@ -55,20 +61,72 @@ class GroupRun:
     def __init__(
         self, group: Group, order: Sequence[int], prepare: Callable[[Kernel, Sequence[int]], Prepared]
     ) -> None:
-        behind = range(len(order), len(order) + len(group.hidden))
-        self.name = group.name
+        self.name, self.outer = group.name, len(order)
+        self.order = (*order, *range(len(order), len(order) + len(group.hidden)))
+        self.kernels, self.prepare = group.parts, prepare
         self.whole = prepare(group.whole, order)
-        self.parts = [prepare(part, (*order, *behind)) for part in group.parts]
+        self.parts = [prepare(part, self.order) for part in group.parts]
         self.hidden = [View(Memory(n), 0, n) for n in group.hidden]
+        self.pieces: list[tuple[Prepared, range]] | None = None
+        """Smaller groups, each over some of the parts, where the machine never takes the whole."""
 
     def __call__(self, engine: Engine, buffers: Sequence[View]) -> float | None:
         """Run it; the device's seconds, where it knows them."""
-        try:
-            return engine.run_whole(self.whole, buffers)
-        except Apart as why:
-            engine.apart(self.name, len(self.parts), str(why))
+        if self.pieces is None:
+            try:
+                return engine.run_whole(self.whole, buffers)
+            except Apart as why:
+                engine.apart(self.name, len(self.parts), str(why))
+                if not why.lasting:
+                    return self._one_by_one(engine, range(len(self.parts)), (*buffers, *self.hidden))
+                self.pieces = self._smaller(engine)
         total: float | None = None
-        for part in self.parts:
-            seconds = engine.run(part, (*buffers, *self.hidden))
+        for piece, parts in self.pieces:
+            try:
+                if len(parts) == 1:
+                    seconds = engine.run(piece, (*buffers, *self.hidden))
+                else:
+                    seconds = engine.run_whole(piece, (*buffers, *self.hidden))
+            except Apart as why:
+                engine.apart(piece.kernel.name, len(parts), str(why))
+                seconds = self._one_by_one(engine, parts, (*buffers, *self.hidden))
             total = total if seconds is None else (total or 0.0) + seconds
         return total
+
+    def _one_by_one(self, engine: Engine, parts: range, buffers: Sequence[View]) -> float | None:
+        total: float | None = None
+        for n in parts:
+            seconds = engine.run(self.parts[n], buffers)
+            total = total if seconds is None else (total or 0.0) + seconds
+        return total
+
+    def _smaller(self, engine: Engine) -> list[tuple[Prepared, range]]:
+        """From the front, as many parts at a time as the machine takes."""
+        found: list[tuple[Prepared, range]] = []
+        start, end = 0, len(self.parts)
+        while start < end:
+            best, low, high = (
+                (self.parts[start], range(start, start + 1)),
+                start + 2,
+                min(end, start + len(self.parts) - 1),
+            )
+            while low <= high:
+                middle = (low + high + 1) // 2
+                piece = self._piece(range(start, middle))
+                if piece is not None and engine.takes(piece):
+                    best, low = (piece, range(start, middle)), middle + 1
+                else:
+                    high = middle - 1
+            found.append(best)
+            start = best[1].stop
+        return found
+
+    def _piece(self, parts: range) -> Prepared | None:
+        """Some of the parts as one kernel; what others read of it is stored."""
+        others = {slot for n, k in enumerate(self.kernels) if n not in parts for slot in k.reads}
+        kept = frozenset(range(self.outer)) | others
+        name = f"j{len(parts)}_{self.kernels[parts[-1]].name}"
+        try:
+            return self.prepare(joined(name, [self.kernels[n] for n in parts], kept), self.order)
+        except (Refusal, DefinitionError):
+            return None
