@@ -129,7 +129,7 @@ def test_random_programs(bench: ClusterBench) -> None:
 @pytest.mark.slow
 def test_many_random_programs(bench: ClusterBench) -> None:
     seen: set[str] = set()
-    for seed in range(1000, 1075):
+    for seed in range(1000, 1150):
         seen |= play(bench, seed, 50)
     assert {"by descriptor raised ADDRESS", "by descriptor raised UNWRITTEN", "op 4 raised FIELD"} <= seen
 
