@@ -64,7 +64,7 @@ def _folds(kernel: Kernel) -> list[tuple[Statement, bool]]:
         reads = [read.value for read in value.body.reads()]
         if value.reduction is not None:
             found += [(value, computed)] if value.reduction.op in ("max", "min") else []
-        elif _choosing(value.body) or all(isinstance(kernel.graph[name], Statement) for name in reads):
+        elif _choosing(value.body) or (len(set(reads)) == 1 and isinstance(kernel.graph[reads[0]], Statement)):
             left += [(name, computed or not _choosing(value.body)) for name in reads]
     return found
 
