@@ -150,10 +150,12 @@ def test_a_replayed_step_is_the_step(tmp_path: Path) -> None:
     assert trained(5, jit=False, state=tmp_path / "net.safetensors") == losses
 
 
+@pytest.mark.slow
 def test_a_step_on_two_devices() -> None:
     np.testing.assert_allclose(trained(4, jit=True, devices=(f"{D}:0", f"{D}:1")), trained(4, jit=False), rtol=2e-2)
 
 
+@pytest.mark.slow
 def test_memory_stays_flat_and_nothing_is_compiled_again() -> None:
     """Many replays leave the device's memory and every cache as they were."""
     from tinygrad.codegen import to_program_cache
