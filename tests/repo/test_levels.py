@@ -66,6 +66,7 @@ ORDER: dict[str, tuple[tuple[str, ...], ...]] = {
         ("bundle",),
         ("asm", "results"),
         ("units",),
+        ("lower",),
         ("runner",),
         ("trace",),
         ("programs",),

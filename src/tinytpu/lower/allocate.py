@@ -1,0 +1,201 @@
+"""Registers and slots of a straight line: values are kept in vregs, evicted by their next use, spilled to VMEM.
+
+Decides which vreg and which VMEM slot everything lives in, and whether a code fits one program. Sources are loaded or
+filled where they are first needed and again after an eviction. It must not know what the values mean.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+
+from kohakuaccel.machine import Machine
+from tinytpu.isa.codes import VPU
+from tinytpu.isa.vpu import VPU_OPS
+from tinytpu.isa.words import row_of
+from tinytpu.lower.code import Code, Fill, Line, Place, Source
+
+
+@dataclass(frozen=True)
+class Program:
+    """A program without its data. rows: int64[n, 9], the last a HALT. data: what fills which VMEM slot. outputs: which
+    slots are output, in order, and where they go. cycles: of a whole run, where nothing waits for the MXU (else 0)."""
+
+    rows: NDArray[np.int64]
+    data: tuple[tuple[int, Source], ...]
+    outputs: tuple[tuple[int, Place], ...]
+    spills: int
+    cycles: int
+
+    @property
+    def records(self) -> int:
+        return len(self.rows) + len(self.data) + len(self.outputs)
+
+
+@dataclass(frozen=True, slots=True)
+class _Given:
+    source: Source
+
+
+@dataclass(frozen=True, slots=True)
+class _Spilled:
+    value: int
+
+
+@dataclass(frozen=True, slots=True)
+class _Out:
+    place: Place
+
+
+_Slot = _Given | _Spilled | _Out
+"""A slot before it has a number: of a source, of a value that was evicted, of an output."""
+
+
+@dataclass(frozen=True)
+class _Step:
+    form: str
+    fields: dict[str, int | str]
+    slot: _Slot | None = None
+
+
+@dataclass
+class _Registers:
+    """The state of the scan. steps: what has been made so far."""
+
+    code: Code
+    uses: dict[int, list[int]]
+    free: list[int]
+    where: dict[int, int] = field(default_factory=dict[int, int])
+    stored: set[int] = field(default_factory=set[int])
+    steps: list[_Step] = field(default_factory=list[_Step])
+    spills: int = 0
+
+    def take(self, kept: Iterable[int]) -> int:
+        """A register; evicts the value whose next use is furthest, one that needs no store where that is not near."""
+        if self.free:
+            return self.free.pop()
+
+        def distance(value: int) -> int:
+            clean = value in self.code.given or value in self.stored
+            return self.uses[value][-1] * (2 if clean else 1)
+
+        value = max((v for v in self.where if v not in kept), key=distance)
+        register = self.where.pop(value)
+        if value not in self.code.given and value not in self.stored:
+            self.steps.append(_Step("STORE", {"src": register}, _Spilled(value)))
+            self.stored.add(value)
+            self.spills += 1
+        return register
+
+    def bring(self, value: int, kept: Sequence[int]) -> None:
+        """A value into a register."""
+        if value in self.where:
+            return
+        register = self.take(kept)
+        source = self.code.given.get(value)
+        if isinstance(source, Fill) and source.immediate is not None:
+            self.steps.append(_Step("VFILL", {"dst": register, "imm": source.immediate}))
+        else:
+            slot = _Spilled(value) if source is None else _Given(source)
+            self.steps.append(_Step("LOAD", {"dst": register}, slot))
+        self.where[value] = register
+
+    def line(self, line: Line) -> None:
+        sources = tuple(dict.fromkeys(line.reads()))
+        for value in sources:
+            self.bring(value, sources)
+        fields: dict[str, int | str] = {name: self.where[value] for name, value in line.sources} | dict(line.fields)
+        for value in sources:
+            self.uses[value].pop()
+            if not self.uses[value]:
+                self.free.append(self.where.pop(value))
+        if line.dst is not None:
+            register = self.take(())
+            fields["dst"] = register
+            if self.uses[line.dst]:
+                self.where[line.dst] = register
+            else:
+                self.free.append(register)  # an effect whose value nobody wants
+        self.steps.append(_Step(line.form, fields, None if line.place is None else _Out(line.place)))
+
+
+def allocate(code: Code, machine: Machine) -> Program | None:
+    """The code as one program, or None where it does not fit the machine's memories."""
+    p = machine.params
+    lines = code.live()
+    if len(lines) >= p.program_words:
+        return None
+    direct = [line for line in lines if line.place is not None and line.sources[0][1] in code.given]
+    lines = [line for line in lines if line.place is None or line.sources[0][1] not in code.given]
+    uses: dict[int, list[int]] = defaultdict(list)
+    for at in range(len(lines) - 1, -1, -1):
+        for value in dict.fromkeys(lines[at].reads()):
+            uses[value].append(at)  # from the last to the first: the next use is the last element
+    scan = _Registers(code, uses, list(range(p.vregs))[::-1])
+    for line in lines:
+        scan.line(line)
+    if len(scan.steps) >= p.program_words:
+        return None
+    shown = [(code.given[line.sources[0][1]], line.place) for line in direct if line.place is not None]
+    slots = _slots(scan.steps, [source for source, _ in shown], p.vmem_tiles)
+    if slots is None:
+        return None
+    at, data = slots
+    rows = [row_of(machine, s.form, **s.fields, **({} if a is None else {"vmem": a})) for s, a in zip(scan.steps, at)]
+    numbered = dict(data)
+    outputs = [(numbered[source], place) for source, place in shown]
+    made = zip(scan.steps, at)
+    outputs += [(a, s.slot.place) for s, a in made if isinstance(s.slot, _Out) and a is not None]
+    if len(outputs) > p.max_outputs:
+        return None
+    rows.append(row_of(machine, "HALT"))
+    given = tuple((slot, source) for source, slot in data)
+    program = np.array(rows, np.int64)
+    records = len(rows) + len(given) + len(outputs)
+    busy = [_cycles(step, machine) for step in scan.steps]
+    total = 2 * records + sum(busy) + 1 + 4 + len(outputs) if all(busy) else 0
+    return Program(program, given, tuple(outputs), scan.spills, total)
+
+
+def _slots(
+    steps: Sequence[_Step], shown: Sequence[Source], capacity: int
+) -> tuple[list[int | None], list[tuple[Source, int]]] | None:
+    """A VMEM address per step, and one per source that is filled; None where there are not enough. Slots of sources are
+    taken from the start, those of spills and outputs from their STORE on; what is never loaded again is free."""
+    last: dict[_Slot, int] = {}
+    for n, step in enumerate(steps):
+        if step.slot is not None:
+            last[step.slot] = len(steps) if isinstance(step.slot, _Out) else n
+    sources: list[Source] = []
+    for source in shown:
+        last[_Given(source)] = len(steps)
+        sources.append(source)
+    sources += [step.slot.source for step in steps if isinstance(step.slot, _Given)]
+    number: dict[_Slot, int] = {_Given(source): n for n, source in enumerate(dict.fromkeys(sources))}
+    data = [(source, number[_Given(source)]) for source in dict.fromkeys(sources)]
+    if len(number) > capacity:
+        return None
+    free = list(range(capacity - 1, len(number) - 1, -1))
+    at: list[int | None] = []
+    for n, step in enumerate(steps):
+        if step.slot is not None and step.slot not in number:
+            if not free:
+                return None
+            number[step.slot] = free.pop()
+        at.append(None if step.slot is None else number[step.slot])
+        if step.slot is not None and last[step.slot] == n:
+            free.append(number[step.slot])
+    return at, data
+
+
+def _cycles(step: _Step, machine: Machine) -> int:
+    """FETCH to FETCH of an instruction that waits for nothing (datasheet 3); 0 where it may wait for the MXU."""
+    if step.form.startswith("VPU."):
+        return VPU_OPS[VPU[str(step.fields["vpu"])]].latency(machine) + 2
+    if step.form.startswith(("MXU", "WAIT", "LOAD_MXU")):
+        return 0
+    return {"LOAD": 3, "PSUM_READ": 3, "SELECT": 4}.get(step.form, 2)

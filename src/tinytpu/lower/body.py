@@ -1,0 +1,215 @@
+"""A statement's body as tile code: one tile and one step of a fold at a time.
+
+Decides which expressions the host fills (reads and what follows indices alone) and which are computed. It must not
+know registers, slots or programs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from kohakuaccel.graph import (
+    BOOL,
+    WORDS,
+    Bits,
+    Cast,
+    Const,
+    DType,
+    Expr,
+    Iota,
+    Op,
+    Read,
+    Statement,
+    Value,
+    WordFormat,
+)
+from kohakuaccel.graph.scalar import to_word
+from kohakuaccel.graph.verify import format_of, kind
+from kohakuaccel.numerics import FP32, INT32
+from tinytpu.isa.codes import VPU
+from tinytpu.lower.code import Code, Leaf
+from tinytpu.lower.data import Data
+from tinytpu.lower.errors import NotLowered
+from tinytpu.lower.numbers import Tile, convert, identity, operate, reinterpret
+from tinytpu.lower.numbers.base import bits_of, check_format, integer, is_real, span
+from tinytpu.lower.numbers.operations import constant
+
+
+@dataclass
+class Plans:
+    """The data plans of a stage, each once."""
+
+    chunked: bool
+    found: list[Data] = field(default_factory=list[Data])
+    number: dict[Data, int] = field(default_factory=dict[Data, int])
+
+    def leaf(self, data: Data, tile: int, step: int) -> Leaf:
+        if data not in self.number:
+            self.number[data] = len(self.found)
+            self.found.append(data)
+        own = data.by_point or (data.by_fold and self.chunked)
+        return Leaf(self.number[data], tile if own else None, step if data.by_fold else None)
+
+
+def host_filled(expr: Expr) -> bool:
+    """Whether an expression is integers that follow from indices alone: known before a program runs."""
+    nodes = list(expr.walk())
+    return any(isinstance(e, Iota) for e in nodes) and not any(isinstance(e, Read) for e in nodes)
+
+
+@dataclass
+class Body:
+    """The expressions of one statement for one tile. known: tiles of values of the same stage."""
+
+    code: Code
+    plans: Plans
+    statement: Statement
+    names: Mapping[str, Value]
+    known: Mapping[str, Tile]
+    tile: int
+    checks: list[int]
+    spans: dict[Expr, tuple[int, int]]
+    _done: dict[tuple[int, int], tuple[Expr, Tile]] = field(default_factory=dict[tuple[int, int], tuple[Expr, Tile]])
+
+    def value(self, expr: Expr, step: int, pad: int | None = None) -> Tile:
+        """The tile of an expression at a step of the fold. pad: the word of lanes without a term, for a plain read."""
+        found = self._done.get((id(expr), step))
+        if found is None:
+            self._done[id(expr), step] = found = (expr, self._value(expr, step, pad))
+        return found[1]
+
+    def _value(self, expr: Expr, step: int, pad: int | None) -> Tile:
+        if isinstance(expr, Const):
+            return constant(self.code, expr.value, {"real": FP32, "int": INT32, "bool": BOOL}[expr.kind])
+        if isinstance(expr, Cast) and isinstance(expr.arg, Const) and isinstance(expr.dtype, WordFormat):
+            check_format(expr.dtype, str(expr))
+            number = np.asarray(expr.arg.value, np.float64 if expr.arg.kind == "real" else np.int64)
+            return constant(self.code, int(to_word(number, expr.dtype)), expr.dtype)
+        if isinstance(expr, Read):
+            return self._read(expr, step, pad)
+        if kind(expr, self.names) != "real" and host_filled(expr):
+            return self._index(expr, step)
+        if isinstance(expr, Cast):
+            return convert(self.code, self.value(expr.arg, step), expr.dtype)
+        if isinstance(expr, Bits):
+            return reinterpret(self.code, self.value(expr.arg, step), expr.dtype)
+        assert isinstance(expr, Op)
+        check_operands(expr, self.names)
+        return operate(self.code, expr.name, [self.value(a, step) for a in expr.args], self.checks)
+
+    def _leaf(self, expr: Expr, dtype: DType, step: int, pad: int) -> int:
+        follows = expr.ranges()
+        data = Data(
+            expr,
+            dtype,
+            self.statement.ranges,
+            self.statement.reduced,
+            not follows.isdisjoint(self.statement.ranges),
+            not follows.isdisjoint(self.statement.reduced),
+            pad,
+        )
+        return self.code.source(self.plans.leaf(data, self.tile, step))
+
+    def _read(self, read: Read, step: int, pad: int | None) -> Tile:
+        if read.value in self.known:
+            return self.known[read.value]
+        dtype = check_format(self.names[read.value].dtype, f"value {read.value}")
+        value = self._leaf(read, dtype, step, pad or 0)
+        return Tile(value, dtype) if is_real(dtype) else Tile(value, dtype, *span(dtype))
+
+    def _index(self, expr: Expr, step: int) -> Tile:
+        dtype = check_format(format_of(expr, self.names) or INT32, str(expr))
+        value = self._leaf(expr, dtype, step, 0)
+        if expr not in self.spans:
+            found = Data(expr, dtype, self.statement.ranges, self.statement.reduced, True, True)
+            reach = np.asarray(found.exact(self.names))
+            self.spans[expr] = int(reach.min()), int(reach.max())
+        low, high = self.spans[expr]
+        least, most = span(dtype)
+        if low < least or high > most:
+            raise NotLowered(
+                "an index fits its format", where=str(expr), got=f"{low}..{high}", limit=f"{least}..{most}"
+            )
+        return Tile(value, dtype, low, high)
+
+    def folded(self, steps: int, ragged: bool) -> Tile:
+        """The body folded over the steps, lane by lane: each lane holds its own terms' result."""
+        statement = self.statement
+        assert statement.reduction is not None
+        op = statement.reduction.op
+        check_format(statement.dtype, f"statement {statement.name}")
+        neutral = identity(self.code, op, statement.dtype)
+        plain = isinstance(statement.body, Read)
+        total: Tile | None = None
+        for step in range(steps):
+            last = ragged and step == steps - 1
+            term = self.value(statement.body, step, self.code.constant(neutral.value) if plain else None)
+            if last and not plain:
+                mask = self._mask(step)
+                term = operate(self.code, "where", (mask, term, neutral), self.checks)
+            total = term if total is None else fold(self.code, op, total, term, self.checks)
+        assert total is not None
+        return total
+
+    def _mask(self, step: int) -> Tile:
+        data = Data(None, BOOL, self.statement.ranges, self.statement.reduced, False, True)
+        return Tile(self.code.source(self.plans.leaf(data, self.tile, step)), BOOL, 0, 1)
+
+
+_FOLDS = {"sum": "add", "prod": "mul", "max": "max", "min": "min"}
+
+
+def fold(code: Code, op: str, a: Tile, b: Tile, checks: list[int]) -> Tile:
+    """Two terms of a fold. Narrow words are wrapped at the end only: their low bits are right."""
+    if isinstance(a.dtype, WordFormat) and a.dtype.bits < 32 and op in ("sum", "prod"):
+        value = code.vpu(VPU.ADD if op == "sum" else VPU.MUL, a.value, b.value)
+        return Tile(value, a.dtype, -(1 << 40), 1 << 40)
+    return operate(code, _FOLDS[op], (a, b), checks)
+
+
+def across(code: Code, op: str, a: Tile, lanes: int, whole: bool) -> Tile:
+    """The terms of every row, or of the whole tile, folded; the result stands in each of their `lanes`. Words are not
+    wrapped yet."""
+    end = "_TILE" if whole else ""
+    if is_real(a.dtype):
+        return _across_real(code, op, a, whole)
+    name = {"sum": "SUM", "prod": "MUL", "max": "MAX", "min": "MIN"}[op]
+    turned = isinstance(a.dtype, WordFormat) and not a.dtype.signed and a.dtype.bits == 32 and op in ("max", "min")
+    sign = code.fill(1 << 31) if turned else 0
+    value = code.vpu(VPU.XOR, a.value, sign) if turned else a.value
+    value = code.vpu(VPU[f"{name}_REDUCE{end}"], value)
+    value = code.vpu(VPU.XOR, value, sign) if turned else value
+    if op in ("max", "min"):
+        return Tile(value, a.dtype, a.low, a.high)
+    most = max(-a.low, a.high)
+    most = most * lanes if op == "sum" else most**lanes
+    return integer(value, WORDS["S32"] if isinstance(a.dtype, WordFormat) else a.dtype, -most, most, op)
+
+
+def _across_real(code: Code, op: str, a: Tile, whole: bool) -> Tile:
+    name = {"sum": "FSUM", "prod": "FPROD", "max": "FMAX", "min": "FMIN"}[op]
+    value = code.vpu(VPU[f"{name}_REDUCE"], a.value)
+    value = code.vpu(VPU[f"{name}_REDUCE_COL"], value) if whole else value
+    if op in ("max", "min") and not a.number:
+        # The unit loses a NaN on the way; the largest magnitude as an integer keeps it.
+        seen = code.vpu(VPU.FABS, a.value)
+        seen = code.vpu(VPU.MAX_REDUCE_TILE if whole else VPU.MAX_REDUCE, seen)
+        value = code.vpu(VPU.FADD, value, code.vpu(VPU.FMIN, code.fill(bits_of(-0.0)), seen))
+    return Tile(value, a.dtype, number=a.number)
+
+
+def settled(code: Code, a: Tile, statement: Statement) -> Tile:
+    """A fold's result in the statement's format."""
+    dtype = statement.dtype
+    return convert(code, Tile(a.value, WORDS["S32"], a.low, a.high), dtype) if isinstance(dtype, WordFormat) else a
+
+
+def check_operands(expr: Op, names: Mapping[str, Value]) -> None:
+    """Refuses operations over formats that lanes cannot hold. Raises NotLowered."""
+    for arg in expr.args:
+        found = format_of(arg, names)
+        if found is not None:
+            check_format(found, str(expr)[:200])

@@ -1,0 +1,204 @@
+"""A graph as a plan: stages of programs in order, values between stages in host memory.
+
+Decides which statements share a stage, and that a fold too long for a program is cut in parts. Every value that goes
+through the host is a stage's output, and counted. It must not know instructions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from math import prod
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from kohakuaccel.diagnostics import Refusal
+from kohakuaccel.graph import BOOL, Constant, Graph, Input, Range, Read, Reduction, Statement, Value, kind_of, verify
+from kohakuaccel.graph.index import Index
+from kohakuaccel.graph.native import stored_in
+from kohakuaccel.graph.points import Array
+from kohakuaccel.machine import Machine
+from tinytpu import machines
+from tinytpu.lower.body import host_filled
+from tinytpu.lower.data import Data
+from tinytpu.lower.run import Counts, run_stage
+from tinytpu.lower.stage import Stage, choose, partial
+
+
+@dataclass(frozen=True)
+class Addresses:
+    """A value of indices alone that no lane can hold (places of 64 bits): the host's, as all addresses are."""
+
+    statement: Statement
+
+    def text(self) -> str:
+        return f"{self.statement.name}: addresses, {prod(self.statement.shape)} of {self.statement.dtype}"
+
+
+Step = Stage | Addresses
+
+
+@dataclass(frozen=True)
+class Ran:
+    """What a run gave: outputs by label, what it took, and the cycles of each step."""
+
+    outputs: dict[str, Array]
+    counts: Counts
+    cycles: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Plan:
+    """A verified graph and the steps that compute it. values: by name, those that the plan made for parts too."""
+
+    graph: Graph
+    machine: Machine
+    steps: tuple[Step, ...]
+    values: Mapping[str, Value]
+
+    def text(self) -> str:
+        """A line a step, and one a program."""
+        return "\n".join(step.text() for step in self.steps)
+
+    def run(self, inputs: Mapping[str, ArrayLike]) -> Ran:
+        """inputs: by name, of the value's shape; they are cast to the format's own dtype, which must change nothing.
+
+        Raises Refusal for wrong inputs, and where a value is beyond what a function is right for.
+        """
+        known: dict[str, Array] = {}
+        for value in self.graph.values:
+            if isinstance(value, Input):
+                known[value.name] = _given(value, inputs)
+            elif isinstance(value, Constant):
+                known[value.name] = np.ascontiguousarray(value.array.astype(stored_in(value.dtype)))
+        total = Counts()
+        cycles: list[int] = []
+        for step in self.steps:
+            before = total.cycles
+            if isinstance(step, Addresses):
+                s = step.statement
+                found = Data(s.body, s.dtype, s.ranges, (), True, False).exact(self.values)
+                known[s.name] = np.ascontiguousarray(np.broadcast_to(found, s.shape).astype(stored_in(s.dtype)))
+            else:
+                for name, array in run_stage(step, known, self.values, total).items():
+                    known[name] = array
+                    if step.layout.chunks > 1:
+                        known[_part_name(name)] = array.reshape(-1, *self.values[name].shape)
+            cycles.append(total.cycles - before)
+        return Ran({label: known[name] for label, name in self.graph.outputs}, total, tuple(cycles))
+
+
+def _given(value: Input, inputs: Mapping[str, ArrayLike]) -> Array:
+    where = f"input {value.name}"
+    if value.name not in inputs:
+        raise Refusal("every input is given", where=where, got="nothing")
+    array = np.asarray(inputs[value.name])
+    if array.shape != value.shape:
+        raise Refusal("an input has its shape", where=where, got=array.shape, limit=value.shape)
+    held = np.ascontiguousarray(array.astype(stored_in(value.dtype))).reshape(value.shape)
+    if held.dtype != array.dtype and kind_of(value.dtype) != "real" and not np.array_equal(held, array):
+        raise Refusal(f"an input of {value.dtype} holds such numbers", where=where, got=array.dtype)
+    return held
+
+
+def compile_graph(graph: Graph, machine: Machine | None = None) -> Plan:
+    """The plan of a graph. Raises NotLowered (a NotImplementedError) for what the machine has no program for."""
+    machine = machine or machines.load()
+    verify(graph)
+    values: dict[str, Value] = dict(graph.by_name)
+    steps: list[Step] = []
+    for group in _groups(graph):
+        _lower(group, graph, values, machine, steps)
+    return Plan(graph, machine, tuple(steps), values)
+
+
+def _groups(graph: Graph) -> list[list[Statement]]:
+    """Runs of statements over one output space that read each other at their own element only."""
+    groups: list[list[Statement]] = []
+    for statement in graph.statements:
+        last = groups[-1] if groups else None
+        if last is not None and _joins(statement, last):
+            last.append(_renamed(statement, last[0].ranges))
+        else:
+            groups.append([statement])
+    return groups
+
+
+def _renamed(statement: Statement, ranges: tuple[Range, ...]) -> Statement:
+    """The statement with other output ranges of the same extents, so that equal reads of a group are one."""
+    taken = {r.name for r in ranges}
+    if statement.ranges == ranges or any(r.name in taken for r in statement.reduced):
+        return statement
+    body = statement.body.substitute({old: Index.of(new) for old, new in zip(statement.ranges, ranges)})
+    return Statement(statement.name, statement.dtype, ranges, body, statement.reduction)
+
+
+def _folds(statement: Statement) -> int:
+    return prod(r.extent for r in statement.reduced)
+
+
+def _joins(statement: Statement, group: Sequence[Statement]) -> bool:
+    if statement.shape != group[0].shape or _addresses(statement) or _addresses(group[0]):
+        return False
+    folds = {_folds(s) for s in (*group, statement) if s.reduction}
+    if len(folds) > 1:
+        return False
+    members = {s.name for s in group}
+    own = tuple(Index.of(r) for r in statement.ranges)
+    inside = {id(r) for e in statement.body.walk() if isinstance(e, Read) for i in e.indices for r in _looked(i)}
+    return all(
+        r.value not in members or (not r.guards and r.indices == own and id(r) not in inside)
+        for r in statement.body.reads()
+    )
+
+
+def _looked(index: Index) -> list[Read]:
+    return [read for lookup in index.lookups() for read in lookup.value.reads()]
+
+
+def _addresses(statement: Statement) -> bool:
+    """Whether a value is integers of indices alone, in a format that no lane holds."""
+    wide = statement.dtype != BOOL and getattr(statement.dtype, "bits", 0) > 32
+    return statement.reduction is None and wide and kind_of(statement.dtype) != "real" and host_filled(statement.body)
+
+
+def _part_name(name: str) -> str:
+    return f"{name}_parts"
+
+
+def _left(group: Sequence[Statement], graph: Graph) -> list[str]:
+    """The values of a group that something outside of it wants."""
+    members = {s.name for s in group}
+    wanted = {name for _, name in graph.outputs}
+    return [s.name for s in group if s.name in wanted or any(r.name not in members for r in graph.readers(s.name))]
+
+
+def _lower(group: list[Statement], graph: Graph, values: dict[str, Value], machine: Machine, steps: list[Step]) -> None:
+    if len(group) == 1 and _addresses(group[0]):
+        steps.append(Addresses(group[0]))
+        return
+    stage = choose(group, _left(group, graph), values, machine)
+    if stage is not None:
+        steps.append(stage)
+        return
+    if len(group) > 1:
+        # The last fold begins a stage of its own, else each statement does.
+        at = max((n for n, s in enumerate(group) if s.reduction and n), default=1)
+        _lower(group[:at], graph, values, machine, steps)
+        _lower(group[at:], graph, values, machine, steps)
+        return
+    (statement,) = group
+    first = partial(statement, values, machine)
+    steps.append(first)
+    assert statement.reduction is not None
+    taken = {r.name for r in statement.ranges}
+    name = next(n for n in ("part", "part_1", "part_2") if n not in taken)
+    part = Range(name, first.layout.chunks)
+    parts = _part_name(statement.name)
+    values[parts] = Input(parts, (part.extent, *statement.shape), statement.dtype)
+    body = Read(parts, (Index.of(part), *(Index.of(r) for r in statement.ranges)))
+    whole = Statement(
+        statement.name, statement.dtype, statement.ranges, body, Reduction(statement.reduction.op, (part,))
+    )
+    _lower([whole], graph, values, machine, steps)

@@ -1,0 +1,103 @@
+"""A stage on the machine: tiles filled from arrays, every program run, outputs put back.
+
+Decides what goes into which slot of which run, and counts it. It must not know how programs came about.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+
+import numpy as np
+
+from kohakuaccel.diagnostics import Refusal
+from kohakuaccel.graph import Value
+from kohakuaccel.graph.points import Array
+from kohakuaccel.machine import Machine
+from tinytpu.lower.allocate import Program
+from tinytpu.lower.code import Carry, Fill, Leaf
+from tinytpu.lower.data import Words, numbers
+from tinytpu.lower.numbers.functions import SINE_LIMIT
+from tinytpu.lower.stage import Stage
+from tinytpu.units.core import Image, execute
+
+
+@dataclass
+class Counts:
+    """What runs took. records: of all bundles; filled, taken: tiles (or vectors) that the host filled and took out;
+    carried: of those, what one program left for a later one; bytes: of filled and taken ones."""
+
+    programs: int = 0
+    cycles: int = 0
+    instructions: int = 0
+    records: int = 0
+    filled: int = 0
+    taken: int = 0
+    carried: int = 0
+    bytes: int = 0
+
+    def add(self, other: Counts) -> None:
+        for item in fields(self):
+            setattr(self, item.name, getattr(self, item.name) + getattr(other, item.name))
+
+
+def run_stage(stage: Stage, known: Mapping[str, Array], names: Mapping[str, Value], counts: Counts) -> dict[str, Array]:
+    """The stage's outputs, by name: [chunks, points] where a fold was cut in parts, else of the statement's shape."""
+    layout = stage.layout
+    filled = [data.fill(layout, known, names) for data in stage.data]
+    results = np.zeros((len(stage.outputs) + stage.checked, layout.tiles, layout.lanes), np.int32)
+    for first, unit in stage.runs():
+        carried: dict[int, Words] = {}
+        for program in unit.programs:
+            _run(stage.machine, program, first, layout.chunks, filled, results, carried, counts)
+    if stage.checked:
+        _check(stage, results[-1])
+    by_name = {s.name: s for s in stage.statements}
+    found: dict[str, Array] = {}
+    for tiles, name in zip(results, stage.outputs):
+        flat = numbers(layout.gathered(tiles), by_name[name].dtype)
+        found[name] = flat if layout.chunks > 1 else flat.reshape(by_name[name].shape)
+    return found
+
+
+def _run(
+    machine: Machine, program: Program, first: int, chunks: int, filled: list[Words], results: Words,
+    carried: dict[int, Words], counts: Counts,
+) -> None:  # fmt: skip
+    lanes = results.shape[2]
+    vmem: dict[int, Words] = {}
+    for slot, source in program.data:
+        match source:
+            case Leaf(data=data, tile=tile, step=step):
+                tiles = filled[data]
+                at = 0 if tile is None else first + tile
+                vmem[slot] = tiles[at if len(tiles) > chunks else at % len(tiles), step or 0]
+            case Fill(bits=bits):
+                vmem[slot] = np.full(lanes, bits - (1 << 32) if bits >> 31 else bits, np.int32)
+            case Carry(value=value):
+                vmem[slot] = carried[value]
+                counts.carried += 1
+    done = execute(machine, Image(program.rows, vmem=vmem, vmem_outputs=[slot for slot, _ in program.outputs]))
+    for tile, (_, place) in zip(done.vmem, program.outputs):
+        if isinstance(place, Carry):
+            carried[place.value] = tile.reshape(-1)
+        else:
+            results[place.number, first + place.tile] = tile.reshape(-1)
+    moved = len(vmem) + len(done.vmem)
+    counts.add(
+        Counts(
+            1, done.cycles, done.counters["instructions"], program.records, len(vmem), len(done.vmem), 0,
+            moved * lanes * 4,
+        )
+    )  # fmt: skip
+
+
+def _check(stage: Stage, beyond: Words) -> None:
+    if stage.layout.gathered(beyond).any():
+        raise Refusal(
+            "a sine's argument is reduced exactly",
+            where=f"statement {stage.statements[-1].name}",
+            got="a finite one beyond it",
+            limit=SINE_LIMIT,
+            hint="reduce it to one turn first",
+        )

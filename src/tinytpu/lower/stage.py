@@ -1,0 +1,267 @@
+"""A stage: statements over one output space as one or several programs, run again and again over its tiles.
+
+Decides how lanes are laid out, how many tiles a program computes, and where a program that is too large is cut; what
+lives across a cut goes through the host. It must not know how an operation is computed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from math import prod
+
+from kohakuaccel.graph import Statement, Value
+from kohakuaccel.machine import Machine
+from tinytpu.isa.codes import VPU
+from tinytpu.lower.allocate import Program, allocate
+from tinytpu.lower.body import Body, Plans, across, settled
+from tinytpu.lower.code import Carry, Code, Line, Result
+from tinytpu.lower.data import Data, Layout
+from tinytpu.lower.errors import NotLowered
+from tinytpu.lower.numbers import Tile
+from tinytpu.lower.numbers.base import check_format
+
+
+@dataclass(frozen=True)
+class Unit:
+    """Programs that compute `tiles` tiles in order; what an earlier one leaves for a later one is a Carry."""
+
+    tiles: int
+    programs: tuple[Program, ...]
+
+    @property
+    def cycles(self) -> int:
+        return sum(p.cycles for p in self.programs)
+
+
+@dataclass(frozen=True)
+class Stage:
+    """statements: over one output space, in order. outputs: which of them leave the stage, by number of the Result.
+    checked: whether a last output says where a value is beyond what is right. units: the whole ones, then the rest."""
+
+    machine: Machine
+    statements: tuple[Statement, ...]
+    outputs: tuple[str, ...]
+    layout: Layout
+    data: tuple[Data, ...]
+    checked: bool
+    units: tuple[Unit, ...]
+    counts: tuple[int, ...]
+    """How often each of `units` runs."""
+
+    def runs(self) -> Iterator[tuple[int, Unit]]:
+        """Every unit with the first tile it computes."""
+        tile = 0
+        for unit, count in zip(self.units, self.counts):
+            for _ in range(count):
+                yield tile, unit
+                tile += unit.tiles
+
+    @cached_property
+    def cycles(self) -> int:
+        return sum(unit.cycles * count for unit, count in zip(self.units, self.counts))
+
+    @property
+    def programs(self) -> int:
+        return sum(len(unit.programs) * count for unit, count in zip(self.units, self.counts))
+
+    def text(self) -> str:
+        names = ", ".join(s.name for s in self.statements)
+        size = self.layout
+        lines = [
+            f"{names}: {self.programs} programs, {self.cycles} cycles; {size.tiles} tiles of {size.held} elements"
+            + (f" x {size.depth} terms, {size.steps} steps" if size.folds > 1 else "")
+            + (f", {size.chunks} parts" if size.chunks > 1 else "")
+        ]
+        for unit, count in zip(self.units, self.counts):
+            lines += [
+                f"  {count} x {unit.tiles} tiles: {len(program.rows)} instructions, {len(program.data)} tiles in, "
+                f"{len(program.outputs)} out, {program.spills} spilled"
+                for program in unit.programs
+            ]
+        return "\n".join(lines)
+
+
+class _Builder:
+    """Codes of a group of statements under a layout."""
+
+    def __init__(
+        self, statements: Sequence[Statement], outputs: Sequence[str], names: Mapping[str, Value], layout: Layout
+    ) -> None:
+        self.statements, self.outputs, self.names, self.layout = statements, outputs, names, layout
+        self.plans = Plans(layout.chunks > 1)
+        self.checked = False
+        self.spans = dict[object, tuple[int, int]]()
+
+    def code(self, tiles: int) -> Code:
+        code = Code()
+        for tile in range(tiles):
+            self._tile(code, tile)
+        return code
+
+    def _tile(self, code: Code, tile: int) -> None:
+        known: dict[str, Tile] = {}
+        checks: list[int] = []
+        for statement in self.statements:
+            check_format(statement.dtype, f"statement {statement.name}")
+            body = Body(code, self.plans, statement, self.names, known, tile, checks, self.spans)  # pyright: ignore[reportArgumentType] - spans are kept by expression
+            if statement.reduction is None:
+                known[statement.name] = body.value(statement.body, 0)
+            else:
+                total = body.folded(self.layout.steps, self.layout.ragged)
+                if self.layout.depth > 1:
+                    total = across(code, statement.reduction.op, total, self.layout.depth, self.layout.held == 1)
+                known[statement.name] = settled(code, total, statement)
+        for index, name in enumerate(self.outputs):
+            code.store(known[name].value, Result(index, tile))
+        if checks:
+            found = checks[0]
+            for other in checks[1:]:
+                found = code.vpu(VPU.OR, found, other)
+            code.store(found, Result(len(self.outputs), tile))
+            self.checked = True
+
+
+def _cut(code: Code, machine: Machine) -> list[Program]:
+    """A code as several programs, each as long as fits."""
+    lines = code.live()
+    programs: list[Program] = []
+    given = dict(code.given)
+    while lines:
+        low, high, best = 1, len(lines), None
+        while low <= high:
+            middle = (low + high) // 2
+            found = allocate(_part(lines, given, middle), machine)
+            if found is None:
+                high = middle - 1
+            else:
+                low, best = middle + 1, (middle, found)
+        if best is None:
+            raise NotLowered("one instruction with its operands fits a program", where="stage", got=lines[0].form)
+        at, program = best
+        programs.append(program)
+        made = [line.dst for line in lines[:at] if line.dst is not None]
+        given |= {value: Carry(value) for value in made}
+        lines = lines[at:]
+    return programs
+
+
+def _part(lines: Sequence[Line], given: Mapping[int, object], at: int) -> Code:
+    """The first lines as a code of its own, which leaves what later lines read."""
+    first, rest = lines[:at], lines[at:]
+    later = {value for line in rest for value in line.reads()}
+    left = [line.dst for line in first if line.dst is not None and line.dst in later]
+    stores = [Line("STORE", None, (("src", value),), (), Carry(value)) for value in left]
+    return Code([*first, *stores], dict(given))  # pyright: ignore[reportArgumentType] - sources, as in the code it is a part of
+
+
+def _units(builder: _Builder, tiles: int, machine: Machine) -> tuple[tuple[Unit, ...], tuple[int, ...]]:
+    """Units for a number of tiles: as many tiles a program as fit, evenly, and a program for what is left."""
+    one = allocate(builder.code(1), machine)
+    if one is None:
+        unit = Unit(1, tuple(_cut(builder.code(1), machine)))
+        return (unit,), (tiles,)
+    most = min(tiles, machine.params.max_outputs // max(1, len(one.outputs)))
+    found = {1: one}
+    low = 1
+    while low < most:  # the largest number that fits
+        middle = (low + most + 1) // 2
+        program = allocate(builder.code(middle), machine)
+        if program is None:
+            most = middle - 1
+        else:
+            found[middle] = program
+            low = middle
+    rest = tiles % low
+    units, counts = [Unit(low, (found[low],))], [tiles // low]
+    if rest:
+        program = found.get(rest) or allocate(builder.code(rest), machine)
+        assert program is not None, "fewer tiles need no more room"
+        units.append(Unit(rest, (program,)))
+        counts.append(1)
+    return tuple(units), tuple(counts)
+
+
+def _stage(
+    statements: Sequence[Statement],
+    outputs: Sequence[str],
+    names: Mapping[str, Value],
+    layout: Layout,
+    machine: Machine,
+) -> Stage:
+    builder = _Builder(statements, outputs, names, layout)
+    units, counts = _units(builder, layout.tiles, machine)
+    return Stage(
+        machine,
+        tuple(statements),
+        tuple(outputs),
+        layout,
+        tuple(builder.plans.found),
+        builder.checked,
+        units,
+        counts,
+    )
+
+
+def _fits(
+    statements: Sequence[Statement],
+    outputs: Sequence[str],
+    names: Mapping[str, Value],
+    layout: Layout,
+    machine: Machine,
+) -> int | None:
+    """Cycles of a tile where it fits one program, else None."""
+    if layout.steps > machine.params.program_words:
+        return None
+    found = allocate(_Builder(statements, outputs, names, layout).code(1), machine)
+    return None if found is None else found.cycles
+
+
+def choose(
+    statements: Sequence[Statement], outputs: Sequence[str], names: Mapping[str, Value], machine: Machine
+) -> Stage | None:
+    """The stage with the fewest cycles by its tiles; None where a fold does not fit one program a tile.
+
+    All statements have one output space, and all folds of them as many terms.
+    """
+    p = machine.params
+    lanes = p.rows * p.columns
+    folds = max(prod(r.extent for r in s.reduced) for s in statements)
+    points = prod(statements[0].shape)
+    if all(s.reduction is None for s in statements):
+        return _stage(statements, outputs, names, Layout(lanes, points, 1, 1, 1), machine)
+    best: tuple[int, Layout] | None = None
+    for depth in (1, p.columns, lanes):
+        layout = Layout(lanes, points, folds, depth, -(-folds // depth) * depth)
+        cycles = _fits(statements, outputs, names, layout, machine)
+        if cycles is not None and (best is None or cycles * layout.tiles < best[0]):
+            best = cycles * layout.tiles, layout
+    return None if best is None else _stage(statements, outputs, names, best[1], machine)
+
+
+def partial(statement: Statement, names: Mapping[str, Value], machine: Machine) -> Stage:
+    """A fold too long for one program, in parts: the stage's output is the value of every part, [chunks, points]."""
+    p = machine.params
+    lanes = p.rows * p.columns
+    folds = prod(r.extent for r in statement.reduced)
+    points = prod(statement.shape)
+    best: tuple[int, Layout] | None = None
+    for depth in (1, p.columns, lanes):
+        low, high, found = 1, min(p.vmem_tiles, -(-folds // depth)), None
+        while low <= high:  # the most steps that fit
+            steps = (low + high) // 2
+            layout = Layout(lanes, points, folds, depth, steps * depth)
+            cycles = _fits((statement,), (statement.name,), names, layout, machine)
+            if cycles is None:
+                high = steps - 1
+            else:
+                low, found = steps + 1, (cycles * layout.tiles, layout)
+        if found is not None and found[1].chunks < folds and (best is None or found[0] < best[0]):
+            best = found
+    if best is None:
+        raise NotLowered(
+            "a term of a fold fits one program", where=f"statement {statement.name}", got=f"{folds} terms",
+            hint="compute the term as a value of its own",
+        )  # fmt: skip
+    return _stage((statement,), (statement.name,), names, best[1], machine)

@@ -1,0 +1,164 @@
+"""Scalar operations on the machine against numpy, at the ends of every format (datasheet 13)."""
+
+from __future__ import annotations
+
+import itertools
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from kohakuaccel import graph
+from kohakuaccel.diagnostics import Refusal
+from tinytpu.lower import NotLowered, compile_graph
+from tinytpu_rig.lowering import check, run
+
+FORMATS: dict[str, np.dtype[Any]] = {
+    name: np.dtype(f"{'i' if name[0] == 'S' else 'u'}{int(name[1:]) // 8}")
+    for name in ("S8", "U8", "S16", "U16", "S32", "U32")
+}
+
+
+def integers(dtype: np.dtype[Any]) -> NDArray[Any]:
+    """The ends of a format, their middles, and small numbers."""
+    info = np.iinfo(dtype)
+    found = [info.min, info.min + 1, info.max, info.max - 1, info.max // 2, info.max // 2 + 1, 0, 1, 2, 3, 7, 100]
+    return np.array([*found, *([-1, -2, -3, -7, -100] if info.min else [])], dtype)
+
+
+def pairs(values: NDArray[Any]) -> tuple[NDArray[Any], NDArray[Any]]:
+    first, second = zip(*itertools.product(values, values))
+    return np.array(first, values.dtype), np.array(second, values.dtype)
+
+
+@pytest.mark.parametrize("name", FORMATS)
+def test_arithmetic_of_words(name: str) -> None:
+    """Wrapping, cut and floored division by everything, order and equality, shifts up to beyond the width."""
+    a, b = pairs(integers(FORMATS[name]))
+    n = len(a)
+    shift = (np.arange(n) % (FORMATS[name].itemsize * 8 + 4)).astype(a.dtype)
+    values = ["a[i] + b[i]", "a[i] - b[i]", "a[i] * b[i]", "a[i] & b[i]", "a[i] | b[i]"]
+    values += [f"{op}(a[i], b[i])" for op in ("quot", "rem", "wdiv", "wmod", "max", "min", "xor")]
+    values += ["neg(a[i])", "abs(a[i])", "fma(a[i], b[i], a[i])", "shl(a[i], s[i])", "shr(a[i], s[i])"]
+    values += [f"shr(a[i], cast(3, {name}))", f"max(a[i], cast(0, {name}))", f"wmod(a[i], cast(10, {name}))"]
+    truths = ["a[i] < b[i]", "a[i] == b[i]", "~(a[i] < b[i])", "cast(a[i], BOOL)"]
+    text = [f"input {x}: {name}[{n}]" for x in "abs"]
+    bodies = [(name, body) for body in values] + [("BOOL", body) for body in truths]
+    bodies += [(to, f"cast(a[i], {to})") for to in FORMATS]
+    for k, (dtype, body) in enumerate(bodies):
+        text += [f"o{k}: {dtype}[i<{n}] = {body}", f"output o{k}"]
+    check("\n".join(text), a=a, b=b, s=shift)
+
+
+@pytest.mark.parametrize("name", FORMATS)
+def test_folds_of_words(name: str) -> None:
+    rng = np.random.default_rng(3)
+    info = np.iinfo(FORMATS[name])
+    for op, (rows, columns) in itertools.product(("sum", "max", "min", "prod"), ((4, 20), (1, 70), (20, 3))):
+        a = rng.integers(info.min, int(info.max) + 1, (rows, columns)).astype(FORMATS[name])
+        check(f"input a: {name}[{rows},{columns}]\no: {name}[i<{rows}] = {op}[k<{columns}] a[i, k]\noutput o", a=a)
+
+
+@pytest.mark.parametrize("name", FORMATS)
+def test_integers_become_the_nearest_real(name: str) -> None:
+    rng = np.random.default_rng(4)
+    info = np.iinfo(FORMATS[name])
+    a = np.concatenate([rng.integers(info.min, int(info.max) + 1, 500), integers(FORMATS[name])])
+    if info.bits == 32:
+        a = np.concatenate([a, [16777219, 2147483647, 2147483583, 2147483585]])
+    a = a.astype(FORMATS[name])
+    check(f"input a: {name}[{len(a)}]\no: FP32[i<{len(a)}] = cast(a[i], FP32)\noutput o", a=a)
+
+
+REALS = np.array(
+    [0.0, -0.0, 1, -1, 1.5, -2.5, 3.7, 0.3, np.inf, -np.inf, np.nan, 1e-40, -1e-40, 1e-45, 3e38, -3e38, 1.5 * 2.0**126,
+     2.0**127, 2.0**-126, 2.0**-127, 2.0**-128, 1e9, -1e9, 2.0**31, 2.0**32, 3e9, 2.0**55, 2.0**62, 1e19, 1e30,
+     8388607.5, -8388607.5, 16777217, 127.5, -126.5, 128, -149, -150, 100],
+    np.float32,
+)  # fmt: skip
+
+
+def spread() -> NDArray[np.float32]:
+    rng = np.random.default_rng(5)
+    near, far = rng.normal(size=300), np.exp2(rng.uniform(-149, 127, 500))
+    return np.concatenate([REALS, near * 10, far, 1 + near / 100]).astype(np.float32)
+
+
+@pytest.mark.parametrize(
+    ("body", "tolerance"),
+    [
+        ("recip(a[i])", 4e-7), ("exp2(a[i])", 3e-7), ("log2(a[i])", 5e-7), ("sqrt(a[i])", 2e-7),
+        ("rsqrt(a[i])", 6e-7), ("a[i] / 3.0", 4e-7), ("a[i] / 4.0", 0.0), ("floor(a[i])", 0.0), ("cut(a[i])", 0.0),
+        ("neg(a[i])", 0.0), ("abs(a[i])", 0.0), ("max(a[i], 0.0)", 0.0), ("min(a[i], 6.0)", 0.0),
+        ("where(a[i] < 0.0, a[i] * 0.1, a[i])", 0.0), ("cast(a[i] < 0.5, FP32)", 0.0),
+    ],
+)  # fmt: skip
+def test_functions_of_reals(body: str, tolerance: float) -> None:
+    a = spread()
+    check(f"input a: FP32[{len(a)}]\no: FP32[i<{len(a)}] = {body}\noutput o", a=a, tolerance=tolerance)
+
+
+def test_pairs_of_reals() -> None:
+    """NaN wins maxima, both zeros are equal, quotients of everything by everything."""
+    a, b = pairs(REALS)
+    n = len(a)
+    text = f"input a: FP32[{n}]\ninput b: FP32[{n}]\n"
+    exact = ["a[i] + b[i]", "a[i] - b[i]", "a[i] * b[i]", "max(a[i], b[i])", "min(a[i], b[i])"]
+    for k, body in enumerate(exact):
+        text += f"o{k}: FP32[i<{n}] = {body}\noutput o{k}\n"
+    for k, body in enumerate(["a[i] < b[i]", "a[i] == b[i]", "a[i] == 0.0", "a[i] == 1.0", "a[i] == nan"]):
+        text += f"t{k}: BOOL[i<{n}] = {body}\noutput t{k}\n"
+    check(text, a=a, b=b)
+    quotient = f"input a: FP32[{n}]\ninput b: FP32[{n}]\no: FP32[i<{n}] = a[i] / b[i]\noutput o"
+    check(quotient, a=a, b=b, tolerance=6e-7)
+
+
+@pytest.mark.parametrize("to", [*FORMATS, "BOOL"])
+def test_reals_become_words(to: str) -> None:
+    a = spread()
+    check(f"input a: FP32[{len(a)}]\no: {to}[i<{len(a)}] = cast(a[i], {to})\noutput o", a=a)
+
+
+@pytest.mark.parametrize("bad", [0.0, np.nan, np.inf])
+def test_folds_of_reals(bad: float) -> None:
+    rng = np.random.default_rng(6)
+    for op, (rows, columns) in itertools.product(("sum", "max", "min", "prod"), ((4, 20), (1, 70), (20, 3))):
+        a = rng.normal(size=(rows, columns)).astype(np.float32)
+        a[0, 1] = bad
+        text = f"input a: FP32[{rows},{columns}]\no: FP32[i<{rows}] = {op}[k<{columns}] a[i, k]\noutput o"
+        check(text, a=a, tolerance=0.0 if op in ("max", "min") else 2e-4)
+
+
+SINE = "input a: FP32[64]\no: FP32[i<64] = sin(a[i])\noutput o"
+
+
+def test_a_sine_is_right_or_refused() -> None:
+    rng = np.random.default_rng(7)
+    for scale in (1.0, 100.0, 25735.0):
+        a = rng.uniform(-scale, scale, 64).astype(np.float32)
+        got = run(SINE, a=a)[1].outputs["o"]
+        assert np.abs(got - np.sin(a.astype(np.float64))).max() < 2e-7
+    ends = np.resize(np.array([np.inf, -np.inf, np.nan, 0.0], np.float32), 64)
+    assert np.isnan(run(SINE, a=ends)[1].outputs["o"].reshape(-1, 4)).all(0).tolist() == [True, True, True, False]
+    with pytest.raises(Refusal, match=r"a sine's argument is reduced exactly; .* the limit is 25735"):
+        run(SINE, a=np.full(64, 1e30, np.float32))
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("input a: S64[4]\no: S64[i<4] = a[i] + a[i]\noutput o", "got S64"),
+        ("input a: FP16[4]\no: FP16[i<4] = a[i] + a[i]\noutput o", "got FP16"),
+        ("input a: FP64[4]\no: FP64[i<4] = a[i] + a[i]\noutput o", "got FP64"),
+        ("input a: S32[4]\no: FP16[i<4] = cast(a[i], FP16)\noutput o", "got FP16"),
+        ("input a: FP32[4]\no: FP32[i<4] = pow(a[i], a[i])\noutput o", "pow"),
+        ("input a: U64[4]\no: U64[i<4] = threefry(a[i], a[i])\noutput o", "U64"),
+        ("input a: INT32[4]\no: INT32[i<4] = a[i] * a[i]\noutput o", "an exact integer is known to fit 32 bits"),
+        ("input a: INT8[4]\no: INT32[i<4] = a[i] // a[i]\noutput o", "not to be by zero"),
+    ],
+)
+def test_what_lanes_cannot_hold_is_refused_when_it_is_compiled(text: str, message: str) -> None:
+    with pytest.raises(NotLowered, match=message) as caught:
+        compile_graph(graph.parse(text))
+    assert isinstance(caught.value, NotImplementedError)
