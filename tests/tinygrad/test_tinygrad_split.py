@@ -81,6 +81,9 @@ def test_arithmetic_around_a_product_is_the_hosts_and_counted(name: str) -> None
     report = kt.report()
     assert report.split_kernels >= 1
     assert report.reasons[AROUND] == report.mixed == report.split_kernels - (name == "padded convolution")
+    split_kernels = [ran for ran in report.kernels.values() if ran.lines[0].startswith("split products: 1, ")]
+    assert len(split_kernels) == report.split_kernels
+    assert sum(f"host: {AROUND}" in ran.lines for ran in split_kernels) == report.mixed
     assert not any("MXFP7" in reason for reason in report.reasons)
 
 
@@ -126,7 +129,15 @@ def test_what_the_device_refuses_is_the_hosts(monkeypatch: pytest.MonkeyPatch) -
     kt.reset()
     with kt.numerics(matmul="split"):
         np.testing.assert_allclose((on(x) @ on(w)).numpy(), x @ w, rtol=1e-5, atol=1e-5)
-    assert kt.report().reasons == {"a split product was refused: it fits": 1}
+    report = kt.report()
+    assert report.reasons == {"a split product was refused: it fits": 1}
+    assert (report.device_kernels, report.split_kernels, report.host_kernels) == (0, 0, 1)
+    assert str(report).startswith("1 kernels: 0 on the device, 1 steps of the host")
+    (ran,) = report.kernels.values()
+    assert ran.lines == (
+        "split products: 0, 0 passes, 0 bytes of digits and sums",
+        "host: a split product was refused: it fits",
+    )
 
 
 @pytest.mark.parametrize("dtype", [dtypes.int32, dtypes.float64])
@@ -156,6 +167,11 @@ def test_seconds_include_every_pass_and_the_link(monkeypatch: pytest.MonkeyPatch
         return kt.report().seconds, moved / machine.timing.host_bytes / (machine.params.clock_mhz * 1e6)
 
     whole, link = seconds(given(16, 32))
+    (ran,) = kt.report().kernels.values()
+    assert ran.seconds == whole
+    assert kt.report().by_kernel().splitlines()[1].startswith("  split products: 1, 26 passes")
+    assert any("% full" in line for line in ran.lines)
+    assert ran.lines[-1].startswith("the link: ")
     once, short_link = seconds(np.rint(given(16, 32)))
     assert whole > link > 2 * short_link > 0
     assert whole - link > once - short_link > 0

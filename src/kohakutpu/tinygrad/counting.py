@@ -6,10 +6,11 @@ Decides how they are counted and shown.
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from kohakutpu.tinygrad.ran import SHOWN, Ran, described, table
+from kohakutpu.tinygrad.ran import SHOWN, Ran, SplitRun, described, of_split, table
 
 if TYPE_CHECKING:
     from kohakuaccel.sim.timeline import Timeline
@@ -30,7 +31,7 @@ class Report:
     split_bytes: int = 0
     """Products of digits on the clusters, and bytes of the host's arithmetic around them."""
     mixed: int = 0
-    """Kernels that are counted twice: their products on the device, what is around them as a step of the host."""
+    """Counts of kernels beyond their first: products on the device, what is around them as steps of the host."""
     reasons: Counter[str] = field(default_factory=Counter)
     """How often the host stepped in, and why."""
     parted: Counter[str] = field(default_factory=Counter)
@@ -38,7 +39,7 @@ class Report:
     saturations: int = 0
     """Results of kernels called by name that were beyond FP16 and became the largest half."""
     kernels: dict[object, Ran] = field(default_factory=dict[object, Ran])
-    """Kernels of the scheduler by themselves; `by_kernel` shows them."""
+    """Kernels of the scheduler, and those of split products, by themselves; `by_kernel` shows them."""
     names: dict[str, str] = field(default_factory=dict)
     """A kernel of each reason."""
 
@@ -59,6 +60,27 @@ class Report:
         self.device_kernels += 1
         self.seconds += seconds or 0.0
         self.saturations += saturations
+
+    def split(
+        self, kernel: object, name: str, took: SplitRun, reasons: Sequence[str], timeline: Timeline | None
+    ) -> float | None:
+        """Count a kernel of split products, whose steps of the host are counted already; its seconds with the link."""
+        on_device = took.products > 0
+        self.device_kernels += on_device
+        self.split_kernels += on_device
+        self.mixed += max(len(reasons) + on_device - 1, 0)
+        self.split_passes += took.passes
+        self.split_bytes += took.nbytes
+        found = self.kernels.get(kernel)
+        if found is None:
+            found = self.kernels[kernel] = Ran(name, of_split(took, reasons, timeline))
+        found.count += 1
+        if timeline is None:
+            return None
+        seconds = timeline.seconds + timeline.host_cycles / (timeline.clock_mhz * 1e6)
+        found.seconds += seconds
+        self.seconds += seconds
+        return seconds
 
     def device(self, name: str, plan: GraphPlan, timeline: Timeline | None) -> None:
         """Count a kernel that the device ran."""

@@ -5,7 +5,7 @@ Decides how that is kept and shown. The first run of a kernel on a clock is look
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -15,6 +15,16 @@ if TYPE_CHECKING:
     from kohakutpu.auto import GraphPlan
 
 SHOWN = 20
+
+
+@dataclass(frozen=True, slots=True)
+class SplitRun:
+    """What one run of a kernel of split products took on the device: products, passes over digits, bytes of digits and
+    sums. No product, where all of them were the host's."""
+
+    products: int
+    passes: int
+    nbytes: int
 
 
 @dataclass
@@ -44,6 +54,18 @@ def described(plan: GraphPlan, timeline: Timeline | None) -> tuple[str, ...]:
     if len(stages) != len(forms):  # products whose accumulators are read back are stages of the clock, too
         lines += [f"stage {n}: {_limited(stage)}" for n, stage in enumerate(stages)]
     return (*lines, *plan.notes)
+
+
+def of_split(took: SplitRun, reasons: Sequence[str], timeline: Timeline | None) -> tuple[str, ...]:
+    """What a kernel of split products took, the cycles of its stages and of the link where a run was timed, and what
+    of it is the host's."""
+    lines = [f"split products: {took.products}, {took.passes} passes, {took.nbytes:,} bytes of digits and sums"]
+    if timeline is not None:
+        stages = timeline.summary().stages
+        lines += [f"stage {n}: {_limited(stage)}" for n, stage in enumerate(stages[:SHOWN])]
+        lines += [f"and {len(stages) - SHOWN} more stages"] if len(stages) > SHOWN else []
+        lines.append(f"the link: {timeline.host_cycles:,} cycles")
+    return (*lines, *(f"host: {reason}" for reason in reasons))
 
 
 def _limited(stage: StageSummary) -> str:

@@ -20,8 +20,10 @@ from kohakuaccel.graph.native import Array, Native, multiplied, stored_in
 from kohakuaccel.graph.structure import as_contraction
 from kohakutpu.tinygrad import counting
 from kohakutpu.tinygrad.numerics import Numerics, current
+from kohakutpu.tinygrad.ran import SplitRun
 
 if TYPE_CHECKING:
+    from kohakuaccel.sim.timeline import Timeline
     from kohakutpu.device import Device
 
 AROUND = "arithmetic around a split product; the product itself ran on the clusters"
@@ -64,6 +66,7 @@ class SplitKernel:
         self._native: Native | None = None
         self._device: Device | None = None
         self._host: list[str] = []
+        self._products = 0
 
     def run(self, buffers: Sequence[View], device: Device, timed: bool, host: HostStep) -> float | None:
         """Run it; the seconds of the device and of the link to it, of timed devices."""
@@ -74,28 +77,21 @@ class SplitKernel:
         if self._native is None:
             self._native = Native(self.prepared.kernel.graph, self._matmul)
         native = self._native
-        self._device, self._host = device, []
+        self._device, self._host, self._products = device, [], 0
         counters = device.counters
         passes, moved = counters.split_passes, counters.split_bytes
-        seconds: float | None = None
+        timeline: Timeline | None = None
         if timed:
             from kohakutpu.sim.session import timed as timing
 
             _, timeline = timing(device, lambda: self.prepared.on_host(buffers, native), name)
-            link = timeline.host_cycles / (device.machine.params.clock_mhz * 1e6)
-            seconds = timeline.seconds + link
         else:
             self.prepared.on_host(buffers, native)
         for reason in self._host:
             host(name, reason, nbytes, allowed)
-        total = counting.total
-        total.device_kernels += 1
-        total.split_kernels += 1
-        total.mixed += len(self._host) + (not self.bare)
-        total.split_passes += counters.split_passes - passes
-        total.split_bytes += counters.split_bytes - moved
-        total.seconds += seconds or 0.0
-        return seconds
+        passes, moved = counters.split_passes - passes, counters.split_bytes - moved
+        reasons = [*([] if self.bare else [AROUND]), *self._host]
+        return counting.total.split(self, name, SplitRun(self._products, passes, moved), reasons, timeline)
 
     def _matmul(self, left: Array, right: Array) -> Array:
         """A product of the kernel; on the host where digits are none of it, which `run` counts."""
@@ -109,7 +105,9 @@ class SplitKernel:
             self._host.append("a product with NaN or Inf")
             return np.matmul(left, right)
         try:
-            return product(left, right.swapaxes(-1, -2), self._device, self.prepared.kernel.name).values
+            found = product(left, right.swapaxes(-1, -2), self._device, self.prepared.kernel.name).values
         except KohakuError as why:
             self._host.append(f"a split product was refused: {getattr(why, 'rule', why)}")
             return np.matmul(left, right)
+        self._products += 1
+        return found
