@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, TypeVar
-from weakref import WeakSet
+from weakref import WeakKeyDictionary, WeakSet
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,6 +24,7 @@ from kohakuaccel.graph.structure import as_contraction
 from kohakuaccel.machine import Machine
 from kohakutpu import machines
 from kohakutpu.tinygrad import counting, selection, split
+from kohakutpu.tinygrad.inside import Inside, Size, size_of
 from kohakutpu.tinygrad.numerics import Numerics, current
 
 if TYPE_CHECKING:
@@ -77,8 +78,10 @@ class Plans:
         self.why = _unfit(prepared)
         self.selects = selection.reason(prepared.kernel)
         self.elements = selection.elements(prepared.kernel)
+        self.copied = selection.copied(prepared.kernel)
         self.split = split.SplitKernel(prepared) if split.fits(graph) else None
         self.plans: dict[Machine, GraphPlan | str] = {}
+        self.inside: dict[Machine, Inside] = {}
 
     def reason(self, allowed: Numerics, *, inner: bool = False) -> str:
         """Why the kernel stays on the host under these numerics; empty where it does not. inner: nobody else sees what
@@ -151,6 +154,7 @@ class KTPUEngine(Engine):
         self.arch, self.timed = arch, timed
         self._checked: WeakSet[Storage] = WeakSet()
         """FP32 values that are known to fit FP16."""
+        self._sizes: WeakKeyDictionary[Storage, Size] = WeakKeyDictionary()
         self.machine = machine_of(arch)
         self._device: Device | None = None
 
@@ -238,9 +242,11 @@ class KTPUEngine(Engine):
         given = {v.name: self._operand(buffers[at], STORED[v.dtype.name]).reshape(v.shape) for v, at in prepared.inputs}
         for name in plan.narrowed:
             self._check_halves(given[name].storage, name in plans.relative)
-        for name in plans.elements:
+        for name in sorted(plans.elements | plans.copied):
             if not given[name].storage.device_born and selection.rounded(given[name].storage.peek()):
-                raise _Unfit("a maximum is one of its elements, and E8M15 would round these")
+                one = "a maximum is one of its elements" if name in plans.elements else "a copy is its source"
+                raise _Unfit(f"{one}, and E8M15 would round it")
+        self._check_inside(plans, plan, given)
         _make_room(prepared, buffers)
         before = self.device.counters.saturations
         try:
@@ -350,6 +356,26 @@ class KTPUEngine(Engine):
             raise _Unfit("a product's float32 operands are too small for FP16")
         if not relative:
             self._checked.add(storage)
+
+    def _check_inside(self, plans: Plans, plan: GraphPlan, given: Mapping[str, Any]) -> None:
+        """Raise `_Unfit` where halves that only the kernel sees would lose float32 values."""
+        if not plans.products:
+            return
+        inside = plans.inside.get(self.machine)
+        if inside is None:
+            inside = plans.inside[self.machine] = Inside(plan)
+        if not inside.names:
+            return
+        storages = {v.name: given[v.name].storage for v in plan.inputs}
+        for storage in storages.values():
+            if storage not in self._sizes:
+                self._sizes[storage] = size_of(storage.peek())
+
+        def values() -> dict[str, NDArray[Any]]:
+            return {v.name: storages[v.name].peek().astype(STORED[v.dtype.name]).reshape(v.shape) for v in plan.inputs}
+
+        if inside.too_small(LEAST, [self._sizes[one] for one in storages.values()], values):
+            raise _Unfit("products inside a float32 kernel are too small for FP16")
 
 
 def _make_room(prepared: Prepared, buffers: Sequence[View]) -> None:

@@ -1,4 +1,4 @@
-"""Maxima, and comparisons for equality: which kernels rely on an element having the same bits in another kernel.
+"""Maxima, comparisons for equality and copies: which kernels rely on an element having the same bits in another kernel.
 
 tinygrad finds where a maximum was (gradients of `max` and of pools, `argmax`) by comparing every element with it, in a
 kernel that reads or computes the elements again. Where one of the two kernels rounds otherwise, none is equal: a
@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kohakuaccel.frontends.tinygrad.kernel import Kernel
-from kohakuaccel.graph import Cast, Const, Expr, Graph, Op, Read, Statement, kind_of
+from kohakuaccel.graph import OPS, Bits, Cast, Const, Expr, Graph, Op, Read, Statement, kind_of
 
 _CHOOSING = ("where", "max", "min", "neg", "abs", "less", "equal", "and", "or", "not")
 LOST = np.uint32((1 << 8) - 1)
@@ -24,7 +24,7 @@ def reason(kernel: Kernel) -> str:
     graph = kernel.graph
     for statement in graph.statements:
         for one in statement.body.walk():
-            if isinstance(one, Op) and one.name == "equal" and not all(_chosen(graph, side) for side in one.args):
+            if isinstance(one, Op) and one.name == "equal" and not all(_exact(graph, side) for side in one.args):
                 return "computed values are compared for equality"
     if any(computed or not _chosen(graph, fold.body) for fold, computed in _folds(kernel)):
         return "the maximum of computed values, which others may be compared with"
@@ -43,6 +43,22 @@ def elements(kernel: Kernel) -> frozenset[str]:
         else:
             value = kernel.graph[name]
             left += [read.value for read in value.body.reads()] if isinstance(value, Statement) else []
+    return frozenset(found)
+
+
+def copied(kernel: Kernel) -> frozenset[str]:
+    """Inputs of which the kernel keeps elements as they are, wherever they go."""
+    graph = kernel.graph
+    names = {v.name for v in graph.inputs}
+    found: set[str] = set()
+    left = [store.value for store in kernel.stores]
+    while left:
+        name = left.pop()
+        value = graph[name]
+        if name in names:
+            found.add(name)
+        elif isinstance(value, Statement) and value.reduction is None and _moving(graph, value.body):
+            left += _moved(value.body)
     return frozenset(found)
 
 
@@ -76,6 +92,36 @@ def _choosing(expr: Expr) -> bool:
     if isinstance(expr, Op):
         return expr.name in _CHOOSING and all(_choosing(arg) for arg in expr.args)
     return isinstance(expr, Read | Const)
+
+
+def _moving(graph: Graph, expr: Expr) -> bool:
+    """Whether places alone decide which element or constant an expression is."""
+    if isinstance(expr, Op) and expr.name == "where":
+        where, *rest = expr.args
+        return not any(kind_of(graph[r.value].dtype) == "real" for r in where.reads()) and all(
+            _moving(graph, one) for one in rest
+        )
+    return isinstance(expr, Read | Const)
+
+
+def _moved(expr: Expr) -> list[str]:
+    """What an expression that moves has elements of."""
+    if isinstance(expr, Op):
+        return [name for one in expr.args[1:] for name in _moved(one)]
+    return [expr.value] if isinstance(expr, Read) else []
+
+
+def _exact(graph: Graph, expr: Expr) -> bool:
+    """Whether nothing rounds an expression's values: they are no real numbers, or chosen ones."""
+    return not _real(graph, expr) or _chosen(graph, expr)
+
+
+def _real(graph: Graph, expr: Expr) -> bool:
+    if isinstance(expr, Read):
+        return kind_of(graph[expr.value].dtype) == "real"
+    if isinstance(expr, Cast | Bits):
+        return kind_of(expr.dtype) == "real"
+    return isinstance(expr, Op) and OPS[expr.name].result != "bool" and any(_real(graph, arg) for arg in expr.args)
 
 
 def _chosen(graph: Graph, expr: Expr) -> bool:
