@@ -17,7 +17,7 @@ from kohakuaccel.machine import Machine
 from tinytpu.isa.codes import VPU
 from tinytpu.isa.vpu import VPU_OPS
 from tinytpu.isa.words import row_of
-from tinytpu.lower.code import Code, Fill, Line, Place, Source
+from tinytpu.lower.code import TOUCH, Code, Fill, Line, Place, Source
 
 
 @dataclass(frozen=True)
@@ -108,6 +108,10 @@ class _Registers:
         sources = tuple(dict.fromkeys(line.reads()))
         for value in sources:
             self.bring(value, sources)
+        if line.form == TOUCH:
+            for value in sources:
+                self.uses[value].pop()
+            return
         fields: dict[str, int | str] = {name: self.where[value] for name, value in line.sources} | dict(line.fields)
         for value in sources:
             self.uses[value].pop()

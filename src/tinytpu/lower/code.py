@@ -58,6 +58,10 @@ class Result:
 Place = Result | Carry
 
 
+TOUCH = "TOUCH"
+"""The form of a line that makes nothing: what it reads is in a register from there on."""
+
+
 @dataclass(frozen=True, slots=True)
 class Line:
     """An instruction: its form (as `isa.words.row_of` takes it), the value it makes, the values it reads by field, and

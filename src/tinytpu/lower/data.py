@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from math import prod
+from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -95,6 +96,21 @@ class Layout:
         return one.transpose(1, 0, 2).reshape(self.chunks, -1)[:, : self.points]
 
 
+class Places(Protocol):
+    """What filling asks of a layout, see Layout; a product's has one of its own."""
+
+    @property
+    def lanes(self) -> int: ...
+    @property
+    def folds(self) -> int: ...
+    @property
+    def chunks(self) -> int: ...
+    @property
+    def tiles(self) -> int: ...
+    def point(self) -> NDArray[np.int64]: ...
+    def fold(self) -> NDArray[np.int64]: ...
+
+
 @dataclass(frozen=True)
 class Data:
     """A data plan. expr: what is read, None for the mask of lanes that hold a term. by_point, by_fold: what it follows.
@@ -124,7 +140,7 @@ class Data:
         whole = np.broadcast_to(words(array, self.dtype), (*points, *folds))
         return whole.reshape(prod(points), prod(folds))
 
-    def fill(self, layout: Layout, known: Mapping[str, Array], names: Mapping[str, Value]) -> Words:
+    def fill(self, layout: Places, known: Mapping[str, Array], names: Mapping[str, Value]) -> Words:
         """int32[tiles or 1, steps or 1, lanes]: every tile that a program may ask for."""
         fold = layout.fold()
         if self.expr is None:

@@ -6,9 +6,11 @@ through the host is a stage's output, and counted. It must not know instructions
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from math import prod
+from typing import Literal
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -22,8 +24,9 @@ from kohakuaccel.machine import Machine
 from tinytpu import machines
 from tinytpu.lower.body import host_filled
 from tinytpu.lower.data import Data
-from tinytpu.lower.run import Counts, run_stage
-from tinytpu.lower.stage import Stage, choose, partial
+from tinytpu.lower.product import Product, as_product, beyond, certain, choose_product
+from tinytpu.lower.run import Counts, run_product, run_stage
+from tinytpu.lower.stage import Stage, choose, in_parts
 
 
 @dataclass(frozen=True)
@@ -36,7 +39,23 @@ class Addresses:
         return f"{self.statement.name}: addresses, {prod(self.statement.shape)} of {self.statement.dtype}"
 
 
-Step = Stage | Addresses
+@dataclass(frozen=True)
+class Multiplied:
+    """A product for the array. certain: whether its operands cannot be anything but int8; where they are not and
+    nobody demanded the array, `otherwise` computes it on the vector unit."""
+
+    product: Product
+    certain: bool
+    otherwise: Callable[[], tuple[tuple[Step, ...], Mapping[str, Value]]] | None
+
+    def text(self) -> str:
+        if self.certain:
+            return self.product.text()
+        way = "refused" if self.otherwise is None else "on the vector unit"
+        return f"{self.product.text()}\n  operands beyond int8: {way}"
+
+
+Step = Stage | Multiplied | Addresses
 
 
 @dataclass(frozen=True)
@@ -46,6 +65,8 @@ class Ran:
     outputs: dict[str, Array]
     counts: Counts
     cycles: tuple[int, ...]
+    notes: tuple[str, ...] = ()
+    """What went another way than the plan's first: products whose operands are beyond int8."""
 
 
 @dataclass(frozen=True)
@@ -73,20 +94,38 @@ class Plan:
             elif isinstance(value, Constant):
                 known[value.name] = np.ascontiguousarray(value.array.astype(stored_in(value.dtype)))
         total = Counts()
+        notes: list[str] = []
         cycles: list[int] = []
         for step in self.steps:
             before = total.cycles
-            if isinstance(step, Addresses):
-                s = step.statement
-                found = Data(s.body, s.dtype, s.ranges, (), True, False).exact(self.values)
-                known[s.name] = np.ascontiguousarray(np.broadcast_to(found, s.shape).astype(stored_in(s.dtype)))
-            else:
-                for name, array in run_stage(step, known, self.values, total).items():
-                    known[name] = array
-                    if step.layout.chunks > 1:
-                        known[_part_name(name)] = array.reshape(-1, *self.values[name].shape)
+            _run(step, known, self.values, total, notes)
             cycles.append(total.cycles - before)
-        return Ran({label: known[name] for label, name in self.graph.outputs}, total, tuple(cycles))
+        return Ran({label: known[name] for label, name in self.graph.outputs}, total, tuple(cycles), tuple(notes))
+
+
+def _run(step: Step, known: dict[str, Array], values: Mapping[str, Value], total: Counts, notes: list[str]) -> None:
+    """One step: its outputs are known afterwards."""
+    if isinstance(step, Addresses):
+        s = step.statement
+        found = Data(s.body, s.dtype, s.ranges, (), by_point=True, by_fold=False).exact(values)
+        known[s.name] = np.ascontiguousarray(np.broadcast_to(found, s.shape).astype(stored_in(s.dtype)))
+    elif isinstance(step, Multiplied):
+        operands = step.product.operands(known, values)
+        why = beyond(operands, f"statement {step.product.statements[0].name}")
+        if why is None:
+            known.update(run_product(step.product, operands, known, values, total))
+            return
+        if step.otherwise is None:
+            raise why
+        notes.append(f"{why.where}: on the vector unit, {why.rule}; got {why.got}")
+        steps, more = step.otherwise()
+        for other in steps:
+            _run(other, known, more, total, notes)
+    else:
+        for name, array in run_stage(step, known, values, total).items():
+            known[name] = array
+            if step.layout.chunks > 1:
+                known[_part_name(name)] = array.reshape(-1, *values[name].shape)
 
 
 def _given(value: Input, inputs: Mapping[str, ArrayLike]) -> Array:
@@ -102,15 +141,19 @@ def _given(value: Input, inputs: Mapping[str, ArrayLike]) -> Array:
     return held
 
 
-def compile_graph(graph: Graph, machine: Machine | None = None) -> Plan:
+Array8 = Literal["where it fits", "demanded", "never"]
+"""When products of integers go to the array: where operands are int8, always (others are refused), or never."""
+
+
+def compile_graph(graph: Graph, machine: Machine | None = None, *, mxu: Array8 = "where it fits") -> Plan:
     """The plan of a graph. Raises NotLowered (a NotImplementedError) for what the machine has no program for."""
     machine = machine or machines.load()
     verify(graph)
     values: dict[str, Value] = dict(graph.by_name)
-    steps: list[Step] = []
+    lowering = _Lowering(graph, values, machine, mxu, [])
     for group in _groups(graph):
-        _lower(group, graph, values, machine, steps)
-    return Plan(graph, machine, tuple(steps), values)
+        lowering.group(group)
+    return Plan(graph, machine, tuple(lowering.steps), values)
 
 
 def _groups(graph: Graph) -> list[list[Statement]]:
@@ -174,31 +217,65 @@ def _left(group: Sequence[Statement], graph: Graph) -> list[str]:
     return [s.name for s in group if s.name in wanted or any(r.name not in members for r in graph.readers(s.name))]
 
 
-def _lower(group: list[Statement], graph: Graph, values: dict[str, Value], machine: Machine, steps: list[Step]) -> None:
-    if len(group) == 1 and _addresses(group[0]):
-        steps.append(Addresses(group[0]))
-        return
-    stage = choose(group, _left(group, graph), values, machine)
-    if stage is not None:
-        steps.append(stage)
-        return
-    if len(group) > 1:
-        # The last fold begins a stage of its own, else each statement does.
-        at = max((n for n, s in enumerate(group) if s.reduction and n), default=1)
-        _lower(group[:at], graph, values, machine, steps)
-        _lower(group[at:], graph, values, machine, steps)
-        return
-    (statement,) = group
-    first = partial(statement, values, machine)
-    steps.append(first)
-    assert statement.reduction is not None
-    taken = {r.name for r in statement.ranges}
-    name = next(n for n in ("part", "part_1", "part_2") if n not in taken)
-    part = Range(name, first.layout.chunks)
-    parts = _part_name(statement.name)
-    values[parts] = Input(parts, (part.extent, *statement.shape), statement.dtype)
-    body = Read(parts, (Index.of(part), *(Index.of(r) for r in statement.ranges)))
-    whole = Statement(
-        statement.name, statement.dtype, statement.ranges, body, Reduction(statement.reduction.op, (part,))
-    )
-    _lower([whole], graph, values, machine, steps)
+@dataclass
+class _Lowering:
+    graph: Graph
+    values: dict[str, Value]
+    machine: Machine
+    mxu: Array8
+    steps: list[Step]
+
+    def group(self, group: list[Statement]) -> None:
+        """Steps for a group of statements."""
+        if len(group) == 1 and _addresses(group[0]):
+            self.steps.append(Addresses(group[0]))
+        elif not self._product(group):
+            self._stages(group)
+
+    def _product(self, group: list[Statement]) -> bool:
+        """Whether the group begins with a product that goes to the array; what does not fit behind it follows."""
+        found = as_product(group[0], self.values)
+        if self.mxu == "never" or found is None:
+            return False
+        for length in range(len(group), 0, -1):
+            part = group[:length]
+            made = choose_product(part, _left(part, self.graph), self.values, self.machine)
+            if made is not None:
+                sure = certain(found, self.values)
+                otherwise = None if sure or self.mxu == "demanded" else partial(self._otherwise, part)
+                self.steps.append(Multiplied(made, sure, otherwise))
+                if length < len(group):
+                    self.group(group[length:])
+                return True
+        return False
+
+    def _otherwise(self, group: list[Statement]) -> tuple[tuple[Step, ...], Mapping[str, Value]]:
+        other = _Lowering(self.graph, dict(self.values), self.machine, "never", [])
+        other.group(group)
+        return tuple(other.steps), other.values
+
+    def _stages(self, group: list[Statement]) -> None:
+        stage = choose(group, _left(group, self.graph), self.values, self.machine)
+        if stage is not None:
+            self.steps.append(stage)
+        elif len(group) > 1:
+            # The last fold begins a stage of its own, else each statement does.
+            at = max((n for n, s in enumerate(group) if s.reduction and n), default=1)
+            self.group(group[:at])
+            self.group(group[at:])
+        else:
+            self._parts(group[0])
+
+    def _parts(self, statement: Statement) -> None:
+        """A fold in parts, and the fold of the parts."""
+        assert statement.reduction is not None
+        first = in_parts(statement, self.values, self.machine)
+        self.steps.append(first)
+        taken = {r.name for r in statement.ranges}
+        name = next(n for n in ("part", *(f"part_{k}" for k in range(len(taken)))) if n not in taken)
+        part = Range(name, first.layout.chunks)
+        parts = _part_name(statement.name)
+        self.values[parts] = Input(parts, (part.extent, *statement.shape), statement.dtype)
+        body = Read(parts, (Index.of(part), *(Index.of(r) for r in statement.ranges)))
+        fold = Reduction(statement.reduction.op, (part,))
+        self.group([Statement(statement.name, statement.dtype, statement.ranges, body, fold)])

@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, fields
 
 import numpy as np
+from numpy.typing import NDArray
 
 from kohakuaccel.diagnostics import Refusal
 from kohakuaccel.graph import Value
@@ -18,8 +19,12 @@ from tinytpu.lower.allocate import Program
 from tinytpu.lower.code import Carry, Fill, Leaf
 from tinytpu.lower.data import Words, numbers
 from tinytpu.lower.numbers.functions import SINE_LIMIT
+from tinytpu.lower.product import Product, feeds
 from tinytpu.lower.stage import Stage
 from tinytpu.units.core import Image, execute
+
+Memory = Mapping[int, NDArray[np.int8]]
+"""What fills WMEM or AMEM, by slot."""
 
 
 @dataclass
@@ -62,7 +67,7 @@ def run_stage(stage: Stage, known: Mapping[str, Array], names: Mapping[str, Valu
 
 def _run(
     machine: Machine, program: Program, first: int, chunks: int, filled: list[Words], results: Words,
-    carried: dict[int, Words], counts: Counts,
+    carried: dict[int, Words], counts: Counts, wmem: Memory | None = None, amem: Memory | None = None,
 ) -> None:  # fmt: skip
     lanes = results.shape[2]
     vmem: dict[int, Words] = {}
@@ -77,19 +82,43 @@ def _run(
             case Carry(value=value):
                 vmem[slot] = carried[value]
                 counts.carried += 1
-    done = execute(machine, Image(program.rows, vmem=vmem, vmem_outputs=[slot for slot, _ in program.outputs]))
+    wmem, amem = wmem or {}, amem or {}
+    outputs = [slot for slot, _ in program.outputs]
+    done = execute(machine, Image(program.rows, vmem=vmem, wmem=wmem, amem=amem, vmem_outputs=outputs))
     for tile, (_, place) in zip(done.vmem, program.outputs):
         if isinstance(place, Carry):
             carried[place.value] = tile.reshape(-1)
         else:
             results[place.number, first + place.tile] = tile.reshape(-1)
-    moved = len(vmem) + len(done.vmem)
-    counts.add(
-        Counts(
-            1, done.cycles, done.counters["instructions"], program.records, len(vmem), len(done.vmem), 0,
-            moved * lanes * 4,
-        )
-    )  # fmt: skip
+    own = sum(v.nbytes for memory in (wmem, amem) for v in memory.values())
+    moved = (len(vmem) + len(done.vmem)) * lanes * 4 + own
+    records = program.records + len(wmem) + len(amem)
+    filled_now = len(vmem) + len(wmem) + len(amem)
+    steps = done.counters["instructions"]
+    counts.add(Counts(1, done.cycles, steps, records, filled_now, len(done.vmem), 0, moved))
+
+
+def run_product(
+    stage: Product, operands: tuple[Array, Array], known: Mapping[str, Array], names: Mapping[str, Value],
+    counts: Counts,
+) -> dict[str, Array]:  # fmt: skip
+    """The outputs of a product of operands that are int8, by name."""
+    layout = stage.layout
+    filled = [data.fill(layout, known, names) for data in stage.data]
+    results = np.zeros((len(stage.outputs), layout.tiles, layout.lanes), np.int32)
+    vectors, weights = feeds(stage, operands)
+    for block, programs in stage.runs():
+        carried: dict[int, Words] = {}
+        rows, columns = vectors[block.batch, block.top :], weights[block.batch, block.left :]
+        for fed in programs:
+            wmem = {slot: columns[at] for slot, at in fed.wmem.items()}
+            amem = {slot: rows[at] for slot, at in fed.amem.items()}
+            _run(stage.machine, fed.program, block.first, 1, filled, results, carried, counts, wmem, amem)
+    by_name = {s.name: s for s in stage.statements}
+    return {
+        name: numbers(layout.gathered(tiles), by_name[name].dtype).reshape(by_name[name].shape)
+        for tiles, name in zip(results, stage.outputs)
+    }
 
 
 def _check(stage: Stage, beyond: Words) -> None:

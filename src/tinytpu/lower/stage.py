@@ -126,6 +126,7 @@ class _Builder:
 def _cut(code: Code, machine: Machine) -> list[Program]:
     """A code as several programs, each as long as fits."""
     lines = code.live()
+    assert all(line.place or line.dst is not None for line in lines), "an effect's state would be lost at a cut"
     programs: list[Program] = []
     given = dict(code.given)
     while lines:
@@ -240,7 +241,7 @@ def choose(
     return None if best is None else _stage(statements, outputs, names, best[1], machine)
 
 
-def partial(statement: Statement, names: Mapping[str, Value], machine: Machine) -> Stage:
+def in_parts(statement: Statement, names: Mapping[str, Value], machine: Machine) -> Stage:
     """A fold too long for one program, in parts: the stage's output is the value of every part, [chunks, points]."""
     p = machine.params
     lanes = p.rows * p.columns

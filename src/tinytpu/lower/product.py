@@ -1,0 +1,278 @@
+"""A product of int8 matrices as a stage: what is multiplied, how it is cut, what follows on every tile.
+
+Decides whether a statement is a product that the array can compute, and the cut with the fewest cycles, which the
+machine model counts. Whether operands are int8 is known when there are numbers, unless their format says so.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from math import prod
+
+import numpy as np
+
+from kohakuaccel.diagnostics import Refusal
+from kohakuaccel.graph import BOOL, WORDS, Cast, Expr, Range, Read, Statement, Value
+from kohakuaccel.graph.native import Box
+from kohakuaccel.graph.points import Array
+from kohakuaccel.graph.structure import Contraction, as_contraction
+from kohakuaccel.graph.verify import format_of
+from kohakuaccel.machine import Machine
+from kohakuaccel.numerics import INT8, INT32
+from tinytpu.lower.allocate import Program, allocate
+from tinytpu.lower.blocks import Block, Dispatches, Matrix
+from tinytpu.lower.body import Body, Plans
+from tinytpu.lower.code import Code, Result
+from tinytpu.lower.data import Data
+from tinytpu.lower.numbers import Tile
+from tinytpu.units.core import Image, execute
+
+LOW, HIGH = -128, 127
+
+
+@dataclass(frozen=True)
+class Fed:
+    """A program with what fills AMEM and WMEM: slot -> (tile row, vector) and (tile column, K-tile) of its block."""
+
+    program: Program
+    amem: Mapping[int, tuple[int, int]]
+    wmem: Mapping[int, tuple[int, int]]
+
+    @property
+    def records(self) -> int:
+        return self.program.records + len(self.amem) + len(self.wmem)
+
+
+@dataclass(frozen=True)
+class Product:
+    """statements: the product, then what follows it at each element. units: the programs of a block, by its height and
+    width; a later one adds what the earlier left."""
+
+    machine: Machine
+    statements: tuple[Statement, ...]
+    outputs: tuple[str, ...]
+    found: Contraction
+    layout: Matrix
+    data: tuple[Data, ...]
+    checked: bool
+    units: Mapping[tuple[int, int], tuple[Fed, ...]]
+    cycles: int
+
+    def runs(self) -> Iterator[tuple[Block, tuple[Fed, ...]]]:
+        """Every block with its programs."""
+        for block in self.layout.blocks:
+            yield block, self.units[block.height, block.width]
+
+    @property
+    def programs(self) -> int:
+        return sum(len(fed) for _, fed in self.runs())
+
+    def text(self) -> str:
+        names = ", ".join(s.name for s in self.statements)
+        m = self.layout
+        batch, rows, columns = m.place.shape
+        kind = "output" if m.stationary else "weight"
+        lines = [
+            f"{names}: {self.programs} programs, {self.cycles} cycles; product {batch} x {rows}x{m.depth}x{columns} on "
+            f"the array, {kind} stationary, {m.tall}x{m.wide} tiles, {m.terms} of {m.ktiles} K-tiles a program"
+        ]
+        for (height, width), count in m.shapes().items():
+            lines += [
+                f"  {count} x {height} rows, {width} tile columns: {len(fed.program.rows)} instructions, "
+                f"{len(fed.program.data)} tiles, {len(fed.amem)} vectors, {len(fed.wmem)} weight tiles in, "
+                f"{len(fed.program.outputs)} out, {fed.program.spills} spilled"
+                for fed in self.units[height, width]
+            ]
+        return "\n".join(lines)
+
+    def operands(self, known: Mapping[str, Array], names: Mapping[str, Value]) -> tuple[Array, Array]:
+        """int64[batch, m, k] and int64[batch, k, n]."""
+        f = self.found
+
+        def filled(expr: Expr, *groups: tuple[Range, ...]) -> Array:
+            ranges = tuple(r for group in groups for r in group)
+            values = np.asarray(Box(ranges, known, names).value(expr)).astype(np.int64)
+            whole = np.broadcast_to(values, tuple(r.extent for r in ranges))
+            return whole.reshape([prod(r.extent for r in group) for group in groups])
+
+        return filled(f.left, f.batch, f.m, f.k), filled(f.right, f.batch, f.k, f.n)
+
+
+def beyond(operands: tuple[Array, Array], where: str) -> Refusal | None:
+    """Why operands cannot be multiplied on the array, or None."""
+    for name, values in zip(("activation", "weight"), operands):
+        low, high = int(values.min()), int(values.max())
+        if low < LOW or high > HIGH:
+            return Refusal(
+                f"an {name} of the array is an int8" if name == "activation" else f"a {name} of the array is an int8",
+                where=where,
+                got=low if low < LOW else high,
+                limit=f"{LOW}..{HIGH}",
+                hint="scale it down, or leave the product to the vector unit",
+            )
+    return None
+
+
+_EXACT = (BOOL, INT8, WORDS["S8"])
+_SUMS = (WORDS["S32"], WORDS["U32"], INT32)
+
+
+def _read(expr: Expr, names: Mapping[str, Value]) -> bool:
+    """Whether an operand is read as it is: through casts that change no value of 32 bits."""
+    if isinstance(expr, Read):
+        dtype = names[expr.value].dtype
+        return dtype == BOOL or (getattr(dtype, "bits", 64) <= 32 and dtype.name[0] in "SUI")
+    if isinstance(expr, Cast):
+        inner = format_of(expr.arg, names)
+        return inner is not None and expr.dtype.is_exact_from(inner) and _read(expr.arg, names)
+    return False
+
+
+def as_product(statement: Statement, names: Mapping[str, Value]) -> Contraction | None:
+    """The statement as a product for the array, or None: integers read as they are, summed in 32 bits."""
+    found = as_contraction(statement)
+    if found is None or found.broadcast or statement.dtype not in _SUMS or not (found.m or found.n):
+        return None
+    if not (_read(found.left, names) and _read(found.right, names)):
+        return None
+    depth = prod(r.extent for r in found.k)
+    return found if depth * LOW * LOW < 1 << 31 else None
+
+
+def certain(found: Contraction, names: Mapping[str, Value]) -> bool:
+    """Whether the operands' formats hold int8 only."""
+
+    def source(expr: Expr) -> Read:
+        return expr if isinstance(expr, Read) else source(expr.children[0])
+
+    return all(names[source(e).value].dtype in _EXACT for e in (found.left, found.right))
+
+
+def _place(statement: Statement, found: Contraction) -> Array:
+    order = (*found.batch, *found.m, *found.n)
+    flat = np.arange(prod(statement.shape), dtype=np.int64).reshape(statement.shape)
+    groups = (found.batch, found.m, found.n)
+    return flat.transpose([statement.ranges.index(r) for r in order]).reshape(
+        [prod(r.extent for r in group) for group in groups]
+    )
+
+
+def choose_product(
+    statements: Sequence[Statement], outputs: Sequence[str], names: Mapping[str, Value], machine: Machine
+) -> Product | None:
+    """The cut with the fewest cycles; None where the first statement is no product or what follows does not fit."""
+    found = as_product(statements[0], names)
+    if found is None or any(s.reduction for s in statements[1:]):
+        return None
+    place = _place(statements[0], found)
+    depth = prod(r.extent for r in found.k)
+    best: Product | None = None
+    for layout in _cuts(place, depth, machine):
+        made = _made(statements, outputs, names, machine, found, layout)
+        if made is not None and (best is None or made.cycles < best.cycles):
+            best = made
+    return best
+
+
+def _cuts(place: Array, depth: int, machine: Machine) -> Iterator[Matrix]:
+    """Cuts whose vectors and weights fit: all K-tiles in a program where they can be, then as many tiles as fit."""
+    p = machine.params
+    edge = p.rows
+    _, m, n = place.shape
+    ktiles = -(-depth // edge)
+    rows, columns = -(-m // edge), -(-n // edge)
+    for stationary in (False, True):
+        vectors = min(edge, depth) if stationary else min(edge, m)
+        terms = min(ktiles, p.amem_vectors // vectors, p.wmem_tiles)
+        # An even share of the K-tiles for every program.
+        terms = -(-ktiles // -(-ktiles // terms))
+        words = (terms + 2 * edge + 3) if stationary else terms * min(edge, m) + 3
+        tall = min(rows, p.amem_vectors // (vectors * terms))
+        wide = min(columns, p.wmem_tiles // terms)
+        most = max(1, min((p.program_words - 1) // words, p.max_outputs))
+        for a, b in {
+            (min(tall, max(1, most // wide)), min(wide, most)),
+            (min(tall, most), min(wide, max(1, most // tall))),
+        }:
+            yield Matrix(edge, place, depth, a, b, terms, stationary)
+
+
+class _Finish:
+    """What follows a product, as code of every tile."""
+
+    def __init__(
+        self, statements: Sequence[Statement], outputs: Sequence[str], names: Mapping[str, Value], plans: Plans
+    ) -> None:
+        self.statements, self.outputs, self.names, self.plans = statements, outputs, names, plans
+        self.checked = False
+
+    def __call__(self, code: Code, value: int, tile: int) -> None:
+        first = self.statements[0]
+        low, high = int(first.dtype.lowest), int(first.dtype.max)
+        known = {first.name: Tile(value, first.dtype, low, high)}
+        checks: list[int] = []
+        for statement in self.statements[1:]:
+            body = Body(code, self.plans, statement, self.names, known, tile, checks, {})
+            known[statement.name] = body.value(statement.body, 0)
+        for number, name in enumerate(self.outputs):
+            code.store(known[name].value, Result(number, tile))
+        self.checked = self.checked or bool(checks)
+
+
+def _made(
+    statements: Sequence[Statement], outputs: Sequence[str], names: Mapping[str, Value], machine: Machine,
+    found: Contraction, layout: Matrix,
+) -> Product | None:  # fmt: skip
+    plans = Plans(chunked=False)
+    finish = _Finish(statements, outputs, names, plans)
+    units: dict[tuple[int, int], tuple[Fed, ...]] = {}
+    cycles = 0
+    for (height, width), count in layout.shapes().items():
+        programs: list[Fed] = []
+        for start, stop in layout.chunk():
+            made = Dispatches(layout, height, width, start, stop)
+            program = allocate(made.code(finish), machine)
+            if program is None:
+                return None
+            fed = Fed(program, {s: at for at, s in made.amem.items()}, {s: at for at, s in made.wmem.items()})
+            programs.append(fed)
+            cycles += count * _counted(fed, machine)
+        units[height, width] = tuple(programs)
+    if finish.checked:
+        return None  # a function that checks its argument is a stage of its own
+    return Product(machine, tuple(statements), tuple(outputs), found, layout, tuple(plans.found), False, units, cycles)
+
+
+def _counted(fed: Fed, machine: Machine) -> int:
+    """Cycles of a program, which no number changes: a run with zeros."""
+    p = machine.params
+    tile, vector = [0] * (p.rows * p.columns), [0] * p.rows
+    image = Image(
+        fed.program.rows,
+        vmem={slot: tile for slot, _ in fed.program.data},
+        wmem=dict.fromkeys(fed.wmem, tile),
+        amem=dict.fromkeys(fed.amem, vector),
+        vmem_outputs=[slot for slot, _ in fed.program.outputs],
+    )
+    return execute(machine, image).cycles
+
+
+def feeds(stage: Product, operands: tuple[Array, Array]) -> tuple[Array, Array]:
+    """Every vector and weight tile that a program may be filled with: int8[batch, tile row, vector, edge] and
+    int8[batch, tile column, K-tile, edge * edge]; zeros where matrices end."""
+    m = stage.layout
+    edge = m.edge
+    left, right = operands
+    batch, rows, depth = left.shape
+    columns = right.shape[2]
+    tall, wide, deep = -(-rows // edge), -(-columns // edge), m.ktiles
+    a = np.zeros((batch, tall * edge, deep * edge), np.int8)
+    a[:, :rows, :depth] = left
+    w = np.zeros((batch, deep * edge, wide * edge), np.int8)
+    w[:, :depth, :columns] = right
+    tiles = a.reshape(batch, tall, edge, deep, edge)
+    order = (0, 1, 3, 4, 2) if m.stationary else (0, 1, 3, 2, 4)
+    vectors = np.ascontiguousarray(tiles.transpose(order)).reshape(batch, tall, deep * edge, edge)
+    weights = w.reshape(batch, deep, edge, wide, edge).transpose(0, 3, 1, 2, 4)
+    return vectors, np.ascontiguousarray(weights).reshape(batch, wide, deep, edge * edge)

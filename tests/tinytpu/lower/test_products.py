@@ -1,0 +1,122 @@
+"""Products of int8 on the array: cycles of the datasheet's list, values, and what is beyond int8 (datasheet 13, 14)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from kohakuaccel import graph
+from kohakuaccel.graph.native import Native
+from tinytpu.lower import compile_graph
+from tinytpu.lower.plan import Multiplied
+from tinytpu_rig.lowering import check, run
+
+Ints = NDArray[np.int32]
+
+
+def int8(seed: int, *shape: int) -> Ints:
+    return np.random.default_rng(seed).integers(-128, 128, shape).astype(np.int32)
+
+
+def gemm(m: int, k: int, n: int, after: str = "") -> str:
+    """p = a @ w, or what `after` makes of it and a bias b[n]."""
+    text = f"input a: S32[{m},{k}]\ninput w: S32[{k},{n}]\n"
+    text += f"p: S32[i<{m},j<{n}] = sum[q<{k}] a[i, q] * w[q, j]\n"
+    if not after:
+        return text + "output p"
+    return text.replace("p:", f"input b: S32[{n}]\np:", 1) + f"o: S32[i<{m},j<{n}] = {after}\noutput o"
+
+
+@pytest.mark.parametrize(
+    ("shape", "after", "cycles"),
+    [
+        ((1, 4, 4), "", 33), ((4, 4, 4), "", 77), ((4, 8, 4), "", 113), ((4, 16, 4), "", 175), ((8, 8, 8), "", 352),
+        ((4, 4, 4), "max(p[i, j] + b[j], cast(0, S32))", 91), ((4, 8, 4), "max(p[i, j] + b[j], cast(0, S32))", 127),
+    ],
+)  # fmt: skip
+def test_cycles_of_the_list(shape: tuple[int, int, int], after: str, cycles: int) -> None:
+    m, k, n = shape
+    bias: dict[str, Any] = {"b": int8(3, n) * 100} if after else {}
+    ran = check(gemm(m, k, n, after), a=int8(1, m, k), w=int8(2, k, n), **bias)
+    assert ran.counts.cycles <= cycles
+
+
+@pytest.mark.parametrize(
+    "shape",
+    [
+        (1, 1, 7),
+        (2, 4, 4),
+        (3, 3, 5),
+        (5, 7, 6),
+        (8, 20, 4),
+        (4, 132, 4),
+        (16, 16, 16),
+        (1, 70, 9),
+        (6, 5, 1),
+        (3, 70, 5),
+    ],
+)
+def test_any_size(shape: tuple[int, int, int]) -> None:
+    """Tails, depths beyond AMEM and WMEM (datasheet 13.3), products beyond 256 words (13.4)."""
+    m, k, n = shape
+    ran = check(gemm(m, k, n, "p[i, j] - b[j]"), a=int8(4, m, k), w=int8(5, k, n), b=int8(6, n))
+    assert ran.notes == ()
+
+
+def test_a_batch_of_distinct_products_and_turned_operands() -> None:
+    text = "input a: S32[4,4,4]\ninput w: S32[4,4,4]\no: S32[b<4,i<4,j<4] = sum[k<4] a[b, i, k] * w[b, k, j]\noutput o"
+    eyes = (np.eye(4)[None] * np.arange(1, 5)[:, None, None]).astype(np.int32)
+    ran = check(text, a=eyes, w=np.ones((4, 4, 4), np.int32))
+    assert ran.outputs["o"][:, 0, 0].tolist() == [1, 2, 3, 4]
+    turned = "input a: S32[4,4]\ninput w: S32[4,4]\no: S32[j<4,i<4] = sum[k<4] a[i, k] * w[j, k]\noutput o"
+    check(turned, a=int8(1, 4, 4), w=int8(2, 4, 4))
+
+
+def test_narrow_formats_are_certain_and_truth_values_multiply() -> None:
+    text = "input a: BOOL[1,4]\ninput w: S8[4,4]\n"
+    text += "o: S32[i<1,j<4] = sum[k<4] cast(a[i, k], S32) * cast(w[k, j], S32)\noutput o"
+    plan, ran = run(text, a=np.array([[True, False, True, False]]), w=np.ones((4, 4), np.int8))
+    (step,) = plan.steps
+    assert isinstance(step, Multiplied)
+    assert step.certain
+    assert ran.outputs["o"].tolist() == [[2, 2, 2, 2]]
+
+
+@pytest.mark.parametrize(("operand", "role"), [("a", "activation"), ("w", "weight")])
+def test_operands_beyond_int8_go_to_the_vector_unit_or_are_refused(operand: str, role: str) -> None:
+    inputs: dict[str, Any] = {"a": int8(1, 5, 6), "w": int8(2, 6, 7)}
+    inputs[operand][1, 2] = 1 << 30
+    ran = check(gemm(5, 6, 7), **inputs)  # the sum wraps as the host's does
+    assert len(ran.notes) == 1
+    assert f"{role} of the array is an int8; got 1073741824" in ran.notes[0]
+    assert "operands beyond int8: on the vector unit" in compile_graph(graph.parse(gemm(5, 6, 7))).text()
+    demanded = compile_graph(graph.parse(gemm(5, 6, 7)), mxu="demanded")
+    with pytest.raises(
+        ValueError, match=rf"an? {role} of the array is an int8; got 1073741824; the limit is -128..127"
+    ):
+        demanded.run(inputs)
+
+
+def test_reals_and_never() -> None:
+    text = gemm(5, 6, 7).replace("S32", "FP32")
+    a, w = (np.random.default_rng(n).normal(size=s).astype(np.float32) for n, s in ((1, (5, 6)), (2, (6, 7))))
+    check(text, a=a, w=w, tolerance=1e-5)
+    plan = compile_graph(graph.parse(gemm(5, 6, 7)), mxu="never")
+    assert not any(isinstance(step, Multiplied) for step in plan.steps)
+
+
+@pytest.mark.slow
+def test_random_products() -> None:
+    rng = np.random.default_rng(8)
+    for _ in range(40):
+        m, k, n = (int(x) for x in rng.integers(1, 24, 3))
+        after = ["", "max(p[i, j] + b[j], cast(0, S32))", "shr(p[i, j] * b[j], cast(4, S32))"][int(rng.integers(3))]
+        text = gemm(m, k, n, after)
+        inputs = {"a": int8(1, m, k), "w": int8(2, k, n), "b": int8(3, n)}
+        plan, ran = run(text, **{name: x for name, x in inputs.items() if f"input {name}:" in text})
+        want = Native(graph.parse(text))({v.name: inputs[v.name] for v in plan.graph.inputs})
+        for name, values in want.items():
+            np.testing.assert_array_equal(ran.outputs[name], values)
