@@ -57,6 +57,7 @@ bench: $(STAMP)
 	$(PY) benchmarks/tinytpu_speed.py --check
 	$(PY) benchmarks/tinygrad_kernels.py --check
 	$(PY) benchmarks/split.py --check
+	$(PY) benchmarks/search.py --check
 
 # The tests of report pages drive a Chromium; without one they are left out, except in continuous integration.
 BROWSERS := chromium chromium-browser google-chrome google-chrome-stable

@@ -242,7 +242,7 @@ def graph(
 def jit(fn: Callable[P, R], /) -> Jitted[P, R]: ...
 @overload
 def jit(
-    *, host: str = "allow", substitutions: Sequence[Substitution] | None = None
+    *, host: str = "allow", substitutions: Sequence[Substitution] | None = None, search: int = 0
 ) -> Callable[[Callable[P, R]], Jitted[P, R]]: ...
 def jit(
     fn: Callable[..., Any] | None = None,
@@ -250,14 +250,16 @@ def jit(
     *,
     host: str = "allow",
     substitutions: Sequence[Substitution] | None = None,
+    search: int = 0,
 ) -> Any:
     """Decorator: the function is traced once per kind of arguments, compiled as one program, and replayed.
 
-    `fn.plan(*args)` is what runs, `fn.lower(*args)` the graph. host, substitutions: as for `graph`. See docs/lazy.md.
+    `fn.plan(*args)` is what runs, `fn.lower(*args)` the graph. host, substitutions: as for `graph`. search: so many
+    tiles of every product are timed and the fastest is kept. See docs/lazy.md.
     """
     from kohakutpu import lazy
 
-    made = lazy.jit(host=host, substitutions=substitutions)
+    made = lazy.jit(host=host, substitutions=substitutions, search=search)
     return made if fn is None else made(fn)
 
 

@@ -72,6 +72,15 @@ def test_a_quick_split_run() -> None:
 
 
 @pytest.mark.slow
+def test_a_search_run() -> None:
+    command = [sys.executable, str(FOLDER / "search.py"), "--check", "wide product"]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    (row,) = json.loads(done.stdout.splitlines()[-1])["rows"]
+    assert row["ratio"] < 0.8
+    assert row["same bits"] == 1
+
+
+@pytest.mark.slow
 def test_a_quick_models_run() -> None:
     command = [sys.executable, str(FOLDER / "models.py"), "--quick"]
     done = subprocess.run(command, capture_output=True, text=True, check=True)

@@ -15,11 +15,12 @@ from kohakuaccel.graph.verify import verify
 from kohakuaccel.machine import Machine
 from kohakuaccel.numerics import FP32
 from kohakutpu.auto.access import long
-from kohakutpu.auto.emit import emit
+from kohakutpu.auto.emit import Emitted, Tiles, emit
 from kohakutpu.auto.fusion import Sources, stage_of
 from kohakutpu.auto.host import HostStep
 from kohakutpu.auto.normalise import normalised
 from kohakutpu.auto.plan import GraphPlan
+from kohakutpu.auto.search import fastest, told
 from kohakutpu.auto.stages import RowStage, Stage, TileStage
 from kohakutpu.auto.steps import KernelStep, LibraryStep, Step
 from kohakutpu.auto.storage import in_reach, operands_in_reach
@@ -39,6 +40,7 @@ def compile_graph(
     substitutions: Sequence[Substitution] | None = None,
     rewrites: Rewrites | None = None,
     storage: Storage = "half",
+    search: int = 0,
 ) -> GraphPlan:
     """The plan of a graph on a machine.
 
@@ -48,10 +50,13 @@ def compile_graph(
 
     host="refuse": a statement that no unit computes is a Refusal that names it and the reason. substitutions: kernels
     that may stand for patterns (None: the registered ones). rewrites: what changes the graph first (None: the tidy
-    rules and the shifted forms).
+    rules and the shifted forms). search: of each extent of a kernel's products, so many tiles, the best by estimate,
+    are played on the clock and the fastest is kept; bits do not depend on it. 0: the estimate's choice.
     """
+    if search < 0:
+        raise Refusal("a search tries a number of tiles", where="search", got=search, limit="0 or more")
     found = cut(verify(graph), registered() if substitutions is None else substitutions)
-    return _Compiler(normalised(found.graph, rewrites), machine, host == "refuse", found, storage).plan()
+    return _Compiler(normalised(found.graph, rewrites), machine, host == "refuse", found, storage).plan(search)
 
 
 class _Compiler:
@@ -65,17 +70,18 @@ class _Compiler:
         self.hosted: dict[str, str] = {}
         self.short: set[str] = set()
 
-    def plan(self) -> GraphPlan:
+    def plan(self, search: int) -> GraphPlan:
         while True:
             try:
                 steps = self._steps(self._parts())
             except _Again:
                 continue
+            steps, trials = self._searched(steps, search) if search else (steps, ())
             notes = tuple(f"{name} is computed by itself: {why}" for name, why in self.single.items())
             inner = frozenset(label for labels in self.found.labels for label in labels)
             if self.by_graph:
                 notes += tuple(f"{name} is typed FP32 and stored as FP16: {why}" for name, why in self.narrow.items())
-            return GraphPlan(self.graph, self.machine, steps, notes, inner, self._wide)
+            return GraphPlan(self.graph, self.machine, steps, (*notes, *trials), inner, self._wide)
 
     @property
     def _wide(self) -> frozenset[str]:
@@ -182,10 +188,9 @@ class _Compiler:
 
     def _kernel(self, stages: list[Stage], exported: frozenset[str], before: list[Step]) -> KernelStep:
         name = f"auto{sum(isinstance(s, KernelStep) for s in before)}"
-        emitted = emit(self.graph, self.machine, stages, exported, name, self._wide if self.by_graph else None)
-        hints = tuple(self._left_as(o.value, before) for o in emitted.inputs)
+        emitted = self._emitted(stages, exported, name, {})
         try:
-            return KernelStep(self.machine, emitted, stages, hints, self._wide)
+            return self._compiled(emitted, stages, before)
         except Refusal as problem:
             stage = emitted.lines.get(problem.source.line) if problem.source else None
             if stage is None or problem.source is None or problem.source.file != "graph":
@@ -201,6 +206,36 @@ class _Compiler:
             else:
                 self._host(root, f"{problem.where}: {problem.rule}")
             raise _Again from problem
+
+    def _emitted(self, stages: Sequence[Stage], exported: frozenset[str], name: str, tiles: Tiles) -> Emitted:
+        wide = self._wide if self.by_graph else None
+        return emit(self.graph, self.machine, stages, exported, name, wide, tiles)
+
+    def _compiled(self, emitted: Emitted, stages: Sequence[Stage], before: Sequence[Step]) -> KernelStep:
+        hints = tuple(self._left_as(o.value, before) for o in emitted.inputs)
+        return KernelStep(self.machine, emitted, stages, hints, self._wide)
+
+    def _searched(self, steps: tuple[Step, ...], count: int) -> tuple[tuple[Step, ...], tuple[str, ...]]:
+        """The steps with the fastest of `count` tiles in their kernels, and what was tried."""
+        found: list[Step] = []
+        notes: list[str] = []
+        for step in steps:
+            if isinstance(step, KernelStep):
+                old = step
+
+                def make(tiles: Tiles, old: KernelStep = old) -> KernelStep:
+                    emitted = self._emitted(old.stages, frozenset(old.outputs), old.name, tiles)
+                    return self._compiled(emitted, old.stages, found)
+
+                try:
+                    step, trials = fastest(make, self.machine, count)
+                except (
+                    Refusal
+                ) as problem:  # an earlier kernel's new tiles leave its result in an order that this one cannot take
+                    return steps, (f"no tiles were searched: {old.name} would be refused: {problem.rule}",)
+                notes += told(step.name, trials)
+            found.append(step)
+        return tuple(found), tuple(notes)
 
     @staticmethod
     def _left_as(value: str, before: Sequence[Step]) -> Any:

@@ -29,13 +29,15 @@ from kohakutpu.auto import access
 from kohakutpu.auto.access import Ranges, Shape, View
 from kohakutpu.auto.expressions import Accumulator, value
 from kohakutpu.auto.simplify import simplified
-from kohakutpu.auto.stages import PartsStage, Product, RowStage, Stage, TileStage
+from kohakutpu.auto.stages import Extents, PartsStage, Product, RowStage, Stage, TileStage
 from kohakutpu.lang.memory import Temp
 from kohakutpu.lang.ports import _Tilings
 from kohakutpu.lower.tiling import Tile, choose
 
 Position = IndexExpr | int
 Places = Mapping[Range, Position]
+Tiles = Mapping[Extents, Tile]
+"""Tiles by the extents of the products that they are for."""
 
 
 @dataclass(frozen=True)
@@ -65,10 +67,11 @@ def emit(
     exported: frozenset[str],
     name: str,
     wide: frozenset[str] | None = None,
+    tiles: Tiles | None = None,
 ) -> Emitted:
     """One kernel of several stages. exported: the values that leave it. wide: those that are stored in FP32, all others
-    in FP16; None: each as its stage makes it."""
-    made = _Emitter(graph, machine, exported, wide)
+    in FP16; None: each as its stage makes it. tiles: those of products that somebody else chose."""
+    made = _Emitter(graph, machine, exported, wide, tiles or {})
     lines: dict[int, Stage] = {}
     with recording() as active:
         for number, stage in enumerate(stages, 1):
@@ -87,8 +90,11 @@ def _short(body: Expr, most: int = 100) -> str:
 
 
 class _Emitter:
-    def __init__(self, graph: Graph, machine: Machine, exported: frozenset[str], wide: frozenset[str] | None) -> None:
+    def __init__(
+        self, graph: Graph, machine: Machine, exported: frozenset[str], wide: frozenset[str] | None, chosen: Tiles
+    ) -> None:
         self.graph, self.machine, self.exported, self.wide = graph, machine, exported, wide
+        self.chosen = chosen
         self.inputs: dict[Operand, L.In] = {}
         self.outputs: dict[str, L.Out] = {}
         self.homes: dict[str, _Tilings] = {}
@@ -199,10 +205,9 @@ class _Emitter:
             target[(*outer, i, j)] <<= value(simplified(stage.body), leaf)
 
     def tile(self, stage: TileStage) -> Tile:
-        """The tile of a stage, by the library's cost of its deepest product."""
-        deepest = max(stage.products, key=lambda p: access.size((*p.outer, *p.inner)))
-        high, wide, batch = (access.size(ranges) for ranges in (stage.rows, stage.columns, stage.lead))
-        return choose(self.machine, high, wide, access.size(deepest.inner), batch, access.size(deepest.outer))
+        """The tile of a stage, by the library's cost of its deepest product where nobody chose one."""
+        product = stage.deepest
+        return self.chosen.get(product) or choose(self.machine, *product)
 
     def _accumulate(self, p: Product, places: Places, i: Position, j: Position, tile: Tile) -> L.Tile:
         acc = L.tile(tile.gm, tile.gn, tile.nk)

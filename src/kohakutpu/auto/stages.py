@@ -8,10 +8,10 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from kohakuaccel.graph import Expr, Index, Read, Statement
-from kohakutpu.auto.access import Ranges, View
+from kohakutpu.auto.access import Ranges, View, size
 from kohakutpu.auto.expressions import reads
 
 
@@ -75,6 +75,19 @@ class Product:
     outer: Ranges
 
 
+class Extents(NamedTuple):
+    """`batch` sums of `terms` products m x n x k."""
+
+    m: int
+    n: int
+    k: int
+    batch: int
+    terms: int
+
+    def __str__(self) -> str:
+        return " x ".join([f"{n}" for n in (self.batch, self.terms) if n > 1] + [f"{self.m}x{self.n}x{self.k}"])
+
+
 Beside = tuple[Literal["whole", "row", "column"], View]
 """How an operand meets an accumulator: of the result's shape, or one value a row or a column."""
 
@@ -93,6 +106,13 @@ class TileStage(Stage):
     @property
     def reads(self) -> tuple[str, ...]:
         return _names([*(r for p in self.products for r in (p.left[0], p.right[0])), *self.beside])
+
+    @property
+    def deepest(self) -> Extents:
+        """The extents of the product that folds most."""
+        product = max(self.products, key=lambda p: size((*p.outer, *p.inner)))
+        high, wide, batch = (size(ranges) for ranges in (self.rows, self.columns, self.lead))
+        return Extents(high, wide, size(product.inner), batch, size(product.outer))
 
 
 def _names(found: list[Read]) -> tuple[str, ...]:

@@ -32,12 +32,13 @@ class Options:
 
     host: Host = "allow"
     substitutions: tuple[Substitution, ...] | None = None
+    search: int = 0
 
     @staticmethod
-    def of(host: str, substitutions: Sequence[Substitution] | None) -> Options:
+    def of(host: str, substitutions: Sequence[Substitution] | None, search: int = 0) -> Options:
         """Checked options."""
         if host == "allow" or host == "refuse":
-            return Options(host, None if substitutions is None else tuple(substitutions))
+            return Options(host, None if substitutions is None else tuple(substitutions), search)
         raise Refusal("steps of the host are allowed or refused", where="host", got=repr(host), limit="allow, refuse")
 
 
@@ -118,11 +119,11 @@ def _planned(part: GraphPart, machine: Machine, options: Options) -> Planned:
     from kohakutpu.auto import compile_graph, registered
 
     chosen = registered() if options.substitutions is None else options.substitutions
-    key = part.graph, machine.fingerprint, options.host, chosen
+    key = part.graph, machine.fingerprint, options.host, chosen, options.search
     plan = _plans.get(key)
     if plan is None:
         try:
-            plan = compile_graph(part.graph, machine, host=options.host, substitutions=chosen)
+            plan = compile_graph(part.graph, machine, host=options.host, substitutions=chosen, search=options.search)
         except KohakuError as error:
             error.source = _line(error, part.lines) or error.source
             raise

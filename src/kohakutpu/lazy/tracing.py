@@ -238,7 +238,7 @@ def _no_numbers(number: int) -> Storage:
 def jit(fn: Callable[P, R], /) -> Jitted[P, R]: ...
 @overload
 def jit(
-    *, host: str = "allow", substitutions: Sequence[Substitution] | None = None
+    *, host: str = "allow", substitutions: Sequence[Substitution] | None = None, search: int = 0
 ) -> Callable[[Callable[P, R]], Jitted[P, R]]: ...
 def jit(
     fn: Callable[P, R] | None = None,
@@ -246,6 +246,7 @@ def jit(
     *,
     host: str = "allow",
     substitutions: Sequence[Substitution] | None = None,
+    search: int = 0,
 ) -> Any:
     """Decorator: `@jit`, or `@jit(host="refuse")`. The function runs once per kind of arguments, to be written down;
     from then on the compiled program runs.
@@ -255,9 +256,9 @@ def jit(
     they are packed once and stay on the device, and rebinding their name later changes nothing. What else the function
     does (prints, appends) happens while it is traced only. Reading a value or branching on one is refused.
 
-    host, substitutions: as for `graph`.
+    host, substitutions: as for `graph`. search: so many tiles of every product are timed, see `kohakutpu.auto`.
     """
-    options = Options.of(host, substitutions)
+    options = Options.of(host, substitutions, search)
     if fn is not None:
         return Jitted(fn, options)
     return lambda f: Jitted(f, options)

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import lru_cache
+from heapq import nsmallest
 from itertools import product
 
 from kohakuaccel.diagnostics import Refusal, SourceLine
@@ -119,22 +120,29 @@ def _tiles(machine: Machine, k: int) -> Iterator[Tile]:
 
 @lru_cache(maxsize=1024)
 def choose(machine: Machine, m: int, n: int, k: int, batch: int = 1, terms: int = 1) -> Tile:
-    """The tile for `batch` sums of `terms` m x n x k products.
+    """The tile for `batch` sums of `terms` m x n x k products: the first of `ranked`."""
+    (best,) = ranked(machine, m, n, k, batch, terms)
+    return best
 
-    The fewest cycles estimated, then the most K per fill, then the squarest.
-    """
-    best = max(
-        _tiles(machine, k),
-        key=lambda t: (-cycles(machine, t, m, n, k, batch, terms), t.nk, -abs(t.gm - t.gn)),
-        default=None,
-    )
-    if best is None:
+
+def ranked(
+    machine: Machine, m: int, n: int, k: int, batch: int = 1, terms: int = 1, count: int = 1
+) -> tuple[Tile, ...]:
+    """The `count` best tiles by estimate: the fewest cycles, then the most K per fill, then the squarest."""
+    shape = m, n, k, batch, terms
+    best = nsmallest(count, _tiles(machine, k), key=lambda t: (cycles(machine, t, *shape), -t.nk, abs(t.gm - t.gn)))
+    if not best:
         raise Refusal("no tile fits this machine", where=machine.name, hint="give it more L1 entries or tiles")
-    gm, gn = best.gm, best.gn
+    return tuple(_explained(machine, tile, *shape) for tile in best)
+
+
+def _explained(machine: Machine, tile: Tile, m: int, n: int, k: int, batch: int, terms: int) -> Tile:
+    """The tile with the numbers that rank it."""
+    gm, gn = tile.gm, tile.gn
     padded = LANES * gm * ceil_div(m, LANES * gm) * LANES * gn * ceil_div(n, LANES * gn)
-    share = m * n * k / (padded * KBLOCK * best.nk * ceil_div(k, KBLOCK * best.nk))
+    share = m * n * k / (padded * KBLOCK * tile.nk * ceil_div(k, KBLOCK * tile.nk))
     why = (
         f"{2 * gm * gn / (gm + gn):.2f} MACs per operand byte, {100 * share:.1f}% of the padded work is the problem's, "
-        f"{cycles(machine, best, m, n, k, batch, terms):,} cycles estimated"
+        f"{cycles(machine, tile, m, n, k, batch, terms):,} cycles estimated"
     )
-    return replace(best, why=why)
+    return replace(tile, why=why)

@@ -189,7 +189,7 @@ class KTPUEngine(Engine):
     def takes(self, prepared: Prepared) -> bool:
         """Whether a plan runs a kernel on the device alone."""
         plans = self._plans(prepared)
-        return not plans.reason(current()) and not isinstance(self._planned(plans, prepared.kernel.graph), str)
+        return not plans.reason(current()) and not isinstance(self._planned(plans, prepared), str)
 
     def apart(self, name: str, parts: int, reason: str) -> None:
         """Several kernels that could have been one."""
@@ -206,7 +206,7 @@ class KTPUEngine(Engine):
         reason = plans.reason(current())
         if reason:
             raise _Unfit(reason)
-        plan = self._planned(plans, prepared.kernel.graph)
+        plan = self._planned(plans, prepared)
         if isinstance(plan, str):
             raise _Unfit(plan)
         return self._on_device(prepared, plans, plan, buffers)
@@ -226,13 +226,17 @@ class KTPUEngine(Engine):
             )
         counting.total.host(reason, name, nbytes)
 
-    def _planned(self, plans: Plans, graph: Graph) -> GraphPlan | str:
+    def _planned(self, plans: Plans, prepared: Prepared) -> GraphPlan | str:
+        """The kernel's plan here; one with a search is made once, for what the device runs whole."""
         if self.machine not in plans.plans:
             from kohakutpu.auto import compile_graph
 
+            graph, storage = prepared.kernel.graph, "graph" if plans.float32 else "half"
             try:
-                plan = compile_graph(graph, self.machine, storage="graph" if plans.float32 else "half")
+                plan = compile_graph(graph, self.machine, storage=storage)
                 steps = plan.host_steps
+                if prepared.search and not steps:
+                    plan = compile_graph(graph, self.machine, storage=storage, search=prepared.search)
                 plans.plans[self.machine] = steps[0].reason if steps else plan
             except KohakuError as why:
                 plans.plans[self.machine] = f"the scheduler refuses it: {why}"

@@ -25,6 +25,8 @@ from kohakuaccel.diagnostics import DefinitionError
 from kohakuaccel.frontends.tinygrad.indices import Symbolic, Untranslatable
 from kohakuaccel.frontends.tinygrad.kernel import MARK, VERSION, Kernel
 from kohakuaccel.frontends.tinygrad.renderer import GraphRenderer
+from kohakuaccel.frontends.tinygrad.searching import install as search_too
+from kohakuaccel.frontends.tinygrad.searching import with_search
 from kohakuaccel.frontends.tinygrad.symbolic import encode, variables
 from kohakuaccel.frontends.tinygrad.translate import translate
 from kohakuaccel.graph import Expr, Op, Range, Read
@@ -53,6 +55,8 @@ def _to_program(ast: UOp, renderer: Renderer) -> UOp:
         found = _graph_program(ast, renderer)
         if found is not None:
             return found
+        # Loops are interpreted on the host; no order of theirs is timed.
+        ast = ast.replace(arg=replace(ast.arg, beam=0)) if ast.arg.beam else ast
     return _stock(ast, renderer)
 
 
@@ -100,6 +104,7 @@ def _finished(
     )
     written = {s.src[0].buf_uop.arg.slot for s in sink.toposort() if s.op is Ops.STORE}
     slots = tuple(u.arg.slot for u in params)
+    binary = with_search(binary, ast.arg.beam)
     kept = ast.replace(arg=replace(ast.arg, name=name, estimates=found))
     reads = {u.src[0].buf_uop.arg.slot for u in _read(sink) if u.src[0].buf_uop.op is Ops.PARAM}
     info = ProgramInfo(
@@ -160,3 +165,4 @@ def _gathered(e: Expr) -> bool:
 def install() -> None:
     """Enter tinygrad. Doing it again changes nothing."""
     codegen.do_to_program = _to_program
+    search_too()

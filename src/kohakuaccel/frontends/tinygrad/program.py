@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Any
 
 import numpy as np
@@ -21,16 +21,18 @@ from kohakuaccel.frontends.tinygrad.joined.running import Apart, GroupRun, decod
 from kohakuaccel.frontends.tinygrad.kernel import MARK, Kernel, decode
 from kohakuaccel.frontends.tinygrad.memory import View
 from kohakuaccel.frontends.tinygrad.renderer import LOOPS
+from kohakuaccel.frontends.tinygrad.searching import search_of
 from kohakuaccel.graph.native import Native, stored_in
 
 Array = NDArray[Any]
 
 
 class Prepared:
-    """A kernel ready to run: buffers by position, `order` holds the slot of each."""
+    """A kernel ready to run: buffers by position, `order` holds the slot of each. search: how many choices a scheduler
+    may time for it."""
 
-    def __init__(self, kernel: Kernel, order: Sequence[int]) -> None:
-        self.kernel = kernel
+    def __init__(self, kernel: Kernel, order: Sequence[int], search: int = 0) -> None:
+        self.kernel, self.search = kernel, search
         self.at = {slot: n for n, slot in enumerate(order)}
         self.inputs = [(v, self.at[int(v.name[1:])]) for v in kernel.graph.inputs]
         self._native: Native | None = None
@@ -124,8 +126,9 @@ class GraphProgram(Program[Any]):
             self.loops = loops.decode(obj.lib[len(LOOPS) :].decode())
             return
         self.record = _record(obj.lib)
+        search = search_of(self.record)
         if "parts" in self.record:
-            self.group = GroupRun(decode_group(self.record), self.order, Prepared)
+            self.group = GroupRun(decode_group(self.record), self.order, partial(Prepared, search=search))
         if "own" in self.record:
             self.own = self.engine.own(self.record["name"], self.record["own"])
 
@@ -147,7 +150,7 @@ class GraphProgram(Program[Any]):
         if self.own is not None:
             return self.own(bufs)
         if vals not in self.made:
-            self.made[vals] = Prepared(_kernel(self.record, vals), self.order)
+            self.made[vals] = Prepared(_kernel(self.record, vals), self.order, search_of(self.record))
         return self.engine.run(self.made[vals], bufs)
 
 
