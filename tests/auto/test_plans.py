@@ -12,8 +12,9 @@ from kohakuaccel.graph import Graph
 from kohakuaccel.graph import build as g
 from kohakuaccel.numerics import FP16, INT32
 from kohakutpu import api as ktpu
-from kohakutpu.auto import GraphPlan, compile_graph
+from kohakutpu.auto import GraphPlan, compile_graph, steps
 from kohakutpu.device import Device
+from kohakutpu.layouts import FP32
 from kohakutpu.machines import load
 
 SHIP = load("ship_3x2")
@@ -152,3 +153,19 @@ def test_a_reciprocal_root_is_one_operation_whatever_casts_stand_between() -> No
     assert "recip(" not in text
     data = {"x": np.random.default_rng(5).standard_normal((8, 64)).astype(np.float16)}
     assert np.allclose(plan.run_schedule(data)["y"], graph.run(program, data)["y"], atol=2e-3)
+
+
+def test_a_refused_order_of_operands_is_not_planned_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whoever falls back to other kernels asks at every call."""
+    (step,) = _compiled(_mlp()).kernel_steps
+    tried: list[str] = []
+
+    def refuse(*_: object) -> None:
+        tried.append("planned")
+        raise Refusal("an order that no unit reads", where="here")
+
+    monkeypatch.setattr(steps, "build_schedule", refuse)
+    for _ in range(3):
+        with pytest.raises(Refusal, match="an order that no unit reads"):
+            step.planned((None,) * len(step.inputs), (FP32,) * len(step.inputs))
+    assert tried == ["planned"]

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from kohakuaccel.diagnostics import KohakuError
 from kohakuaccel.machine import Machine
 from kohakutpu.auto.emit import Emitted, Operand
 from kohakutpu.auto.host import HostStep
@@ -44,7 +45,7 @@ class KernelStep:
         self.machine = machine
         self.emitted = emitted
         self.stages = tuple(stages)
-        self._plans: dict[object, Plan] = {}
+        self._plans: dict[object, Plan | KohakuError] = {}
         stored = tuple(FP32 if o.value in wide else FP16 for o in emitted.inputs)
         self.plan = self.planned(hints, stored if FP32 in stored else ())
 
@@ -63,16 +64,25 @@ class KernelStep:
         return tuple(o.value for o in self.emitted.outputs)
 
     def planned(self, hints: tuple[Hint | None, ...], stored: tuple[Element, ...] = ()) -> Plan:
-        """The plan for operands that lie in these orders on the device, and are stored so (FP16 where it ends)."""
+        """The plan for operands that lie in these orders on the device, and are stored so (FP16 where it ends).
+
+        A refusal is remembered like a plan: whoever falls back at every call does not pay for the search again."""
         key = hints, stored
-        if key not in self._plans:
+        found = self._plans.get(key)
+        if found is None:
             trace = self.emitted.trace
             shapes = tuple(tuple(int(str(a)) for a in port.axes) for port in trace.ports)
-            schedule = build_schedule(trace, self.machine, Binding({}, (), shapes, stored), hints)
-            self._plans[key] = Plan(self.machine, schedule)
+            try:
+                schedule = build_schedule(trace, self.machine, Binding({}, (), shapes, stored), hints)
+                found = Plan(self.machine, schedule)
+            except KohakuError as why:
+                found = why.with_traceback(None)
+            self._plans[key] = found
             if len(self._plans) > PLANS_KEPT:
                 self._plans.pop(next(iter(self._plans)))
-        return self._plans[key]
+        if isinstance(found, KohakuError):
+            raise found.with_traceback(None)
+        return found
 
     def left_as(self, value: str) -> Hint | None:
         """The byte order in which it leaves a value, for whoever reads it next."""
