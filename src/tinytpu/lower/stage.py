@@ -22,6 +22,9 @@ from tinytpu.lower.errors import NotLowered
 from tinytpu.lower.numbers import Tile
 from tinytpu.lower.numbers.base import check_format
 
+MOST = 1 << 27
+"""Lanes that the host fills or takes for one stage, of any one value."""
+
 
 @dataclass(frozen=True)
 class Unit:
@@ -191,6 +194,12 @@ def _stage(
     layout: Layout,
     machine: Machine,
 ) -> Stage:
+    size = layout.tiles * layout.steps * layout.lanes
+    if size > MOST:
+        raise NotLowered(
+            "a stage's values fit the host at once", where=f"statement {statements[0].name}", got=size, limit=MOST,
+            hint="split the output, or the fold",
+        )  # fmt: skip
     builder = _Builder(statements, outputs, names, layout)
     units, counts = _units(builder, layout.tiles, machine)
     return Stage(

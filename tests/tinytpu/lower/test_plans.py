@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from kohakuaccel import graph
 from kohakuaccel.diagnostics import Refusal
 from tinytpu import machines
-from tinytpu.lower import compile_graph
+from tinytpu.lower import NotLowered, compile_graph
 from tinytpu.lower.stage import Stage
 from tinytpu_rig.lowering import check, run
 
@@ -176,3 +176,11 @@ def test_wrong_inputs(inputs: dict[str, Ints], message: str) -> None:
     plan = compile_graph(graph.parse(A.format("4") + "o: S32[i<4] = a[i] + a[i]\noutput o"))
     with pytest.raises(Refusal, match=message):
         plan.run(inputs)
+
+
+def test_what_the_host_cannot_hold_at_once_is_refused() -> None:
+    text = "input a: FP32[20000,1]\ninput b: FP32[1,20000]\no: FP32[i<20000,j<20000] = a[i, 0] + b[0, j]\noutput o"
+    with pytest.raises(
+        NotLowered, match=r"a stage's values fit the host at once; got 400000000; the limit is 134217728"
+    ):
+        compile_graph(graph.parse(text))
