@@ -29,7 +29,7 @@ FOREIGN = re.compile(
 )
 CODES = r"(?::\s*[A-Z]+\d+(?:\s*,\s*[A-Z]+\d+)*|\[[^\]]*\])?"
 SILENCER = re.compile(r"#\s*(?:noqa|type:\s*ignore|pyright:\s*ignore)" + CODES + r"(?P<rest>.*)$")
-UNFINISHED = re.compile(r"\b(?:TO" + r"DO|FIX" + r"ME|X" + r"XX)\b|\bNotImpl" + r"ementedError\b")
+UNFINISHED = re.compile(r"\b(?:TO" + r"DO|FIX" + r"ME|X" + r"XX)\b|\braise NotImpl" + r"ementedError\b")
 SKIPPED = re.compile(r"pytest\.(?:mark\.)?(?:sk" + r"ip|xf" + r"ail)\w*(?P<rest>.*)$")
 
 
