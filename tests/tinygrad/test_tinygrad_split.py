@@ -120,6 +120,28 @@ def test_products_with_nan_or_inf_are_the_hosts(bad: float) -> None:
         (a @ b).numpy()
 
 
+def test_rows_that_span_many_powers_of_two_keep_their_small_elements() -> None:
+    x, w = given(7, 40), given(40, 5, seed=1)
+    x[:, ::2] *= 1e6
+    w[::2] *= 1e-6
+    terms = np.abs(x) @ np.abs(w)
+    with kt.numerics(matmul="split", host="refuse"):
+        found = (on(x) @ on(w)).numpy()
+    assert (np.abs(found - x.astype(np.float64) @ w) <= 2.0**-20 * terms).all()
+
+
+def test_rows_that_no_scale_makes_even_are_the_hosts() -> None:
+    x, w = given(6, 40), given(40, 6, seed=1)
+    x[:3, ::2], x[3:, 1::2] = x[:3, ::2] * 1e8, x[3:, 1::2] * 1e8
+    w[:, :3] *= np.where(np.arange(40) % 2, 1, 1e-9)[:, None]
+    w[:, 3:] *= np.where(np.arange(40) % 2, 1e-9, 1)[:, None]
+    kt.reset()
+    with kt.numerics(matmul="split"):
+        found = (on(x) @ on(w)).numpy()
+    assert kt.report().reasons == {"a split product of rows that span more powers of two than digits hold": 1}
+    assert (np.abs(found - x.astype(np.float64) @ w) <= 2.0**-20 * (np.abs(x) @ np.abs(w))).all()
+
+
 def test_what_the_device_refuses_is_the_hosts(monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(*_: object) -> None:
         raise Refusal("it fits", where="here")

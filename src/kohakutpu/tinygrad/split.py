@@ -96,6 +96,7 @@ class SplitKernel:
     def _matmul(self, left: Array, right: Array) -> Array:
         """A product of the kernel; on the host where digits are none of it, which `run` counts."""
         from kohakutpu.split import product
+        from kohakutpu.split.spread import balanced, loses
 
         assert self._device is not None
         if left.dtype == np.float64:
@@ -104,8 +105,14 @@ class SplitKernel:
         if not (np.isfinite(left).all() and np.isfinite(right).all()):
             self._host.append("a product with NaN or Inf")
             return np.matmul(left, right)
+        first, second = left, right
+        if loses(left, right):
+            first, second = balanced(left, right)
+            if loses(first, second):
+                self._host.append("a split product of rows that span more powers of two than digits hold")
+                return np.matmul(left, right)
         try:
-            found = product(left, right.swapaxes(-1, -2), self._device, self.prepared.kernel.name).values
+            found = product(first, second.swapaxes(-1, -2), self._device, self.prepared.kernel.name).values
         except KohakuError as why:
             self._host.append(f"a split product was refused: {getattr(why, 'rule', why)}")
             return np.matmul(left, right)
