@@ -32,9 +32,8 @@ from kohakuaccel.numerics import FP32, INT32
 from tinytpu.isa.codes import VPU
 from tinytpu.lower.code import Code, Leaf
 from tinytpu.lower.data import Data
-from tinytpu.lower.errors import NotLowered
 from tinytpu.lower.numbers import Tile, convert, identity, operate, reinterpret
-from tinytpu.lower.numbers.base import bits_of, check_format, integer, is_real, span
+from tinytpu.lower.numbers.base import bits_of, check_format, check_inside, integer, is_real, span
 from tinytpu.lower.numbers.operations import constant
 
 
@@ -85,7 +84,7 @@ class Body:
         if isinstance(expr, Const):
             return constant(self.code, expr.value, {"real": FP32, "int": INT32, "bool": BOOL}[expr.kind])
         if isinstance(expr, Cast) and isinstance(expr.arg, Const) and isinstance(expr.dtype, WordFormat):
-            check_format(expr.dtype, str(expr))
+            check_inside(expr.dtype, str(expr))
             number = np.asarray(expr.arg.value, np.float64 if expr.arg.kind == "real" else np.int64)
             return constant(self.code, int(to_word(number, expr.dtype)), expr.dtype)
         if isinstance(expr, Read):
@@ -121,19 +120,13 @@ class Body:
         return Tile(value, dtype) if is_real(dtype) else Tile(value, dtype, *span(dtype))
 
     def _index(self, expr: Expr, step: int) -> Tile:
-        dtype = check_format(format_of(expr, self.names) or INT32, str(expr))
+        dtype = check_inside(format_of(expr, self.names) or INT32, str(expr))
         value = self._leaf(expr, dtype, step, 0)
         if expr not in self.spans:
-            found = Data(expr, dtype, self.statement.ranges, self.statement.reduced, True, True)
+            found = Data(expr, dtype, self.statement.ranges, self.statement.reduced, by_point=True, by_fold=True)
             reach = np.asarray(found.exact(self.names))
             self.spans[expr] = int(reach.min()), int(reach.max())
-        low, high = self.spans[expr]
-        least, most = span(dtype)
-        if low < least or high > most:
-            raise NotLowered(
-                "an index fits its format", where=str(expr), got=f"{low}..{high}", limit=f"{least}..{most}"
-            )
-        return Tile(value, dtype, low, high)
+        return integer(value, dtype, *self.spans[expr], str(expr))
 
     def folded(self, steps: int, ragged: bool) -> Tile:
         """The body folded over the steps, lane by lane: each lane holds its own terms' result."""
@@ -228,4 +221,4 @@ def check_operands(expr: Op, names: Mapping[str, Value]) -> None:
     for arg in expr.args:
         found = format_of(arg, names)
         if found is not None:
-            check_format(found, str(expr)[:200])
+            check_inside(found, str(expr)[:200])

@@ -20,7 +20,7 @@ from tinytpu.lower.code import Carry, Code, Line, Result
 from tinytpu.lower.data import Data, Layout
 from tinytpu.lower.errors import NotLowered
 from tinytpu.lower.numbers import Tile
-from tinytpu.lower.numbers.base import check_format
+from tinytpu.lower.numbers.base import check_inside
 
 MOST = 1 << 27
 """Lanes that the host fills or takes for one stage, of any one value."""
@@ -107,7 +107,7 @@ class _Builder:
         known: dict[str, Tile] = {}
         checks: list[int] = []
         for statement in self.statements:
-            check_format(statement.dtype, f"statement {statement.name}")
+            check_inside(statement.dtype, f"statement {statement.name}")
             body = Body(code, self.plans, statement, self.names, known, tile, checks, self.spans)  # pyright: ignore[reportArgumentType] - spans are kept by expression
             if statement.reduction is None:
                 known[statement.name] = body.value(statement.body, 0)

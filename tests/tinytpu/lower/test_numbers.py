@@ -154,7 +154,14 @@ def test_a_sine_is_right_or_refused() -> None:
         ("input a: S32[4]\no: FP16[i<4] = cast(a[i], FP16)\noutput o", "got FP16"),
         ("input a: FP32[4]\no: FP32[i<4] = pow(a[i], a[i])\noutput o", "pow"),
         ("input a: U64[4]\no: U64[i<4] = threefry(a[i], a[i])\noutput o", "U64"),
-        ("input a: INT32[4]\no: INT32[i<4] = a[i] * a[i]\noutput o", "an exact integer is known to fit 32 bits"),
+        (
+            "input a: INT32[4]\no: INT32[i<4] = a[i] * a[i]\noutput o",
+            "or of the exact kind, is known to fit 32; got INT32",
+        ),
+        ("input a: S32[4]\no: S64[i<4] = cast(a[i], S64) * cast(a[i], S64)\noutput o", "known to fit 32; got S64"),
+        ("input a: S32[4]\no: U64[i<4] = cast(a[i], U64)\noutput o", "known to fit 32; got U64, -2147483648"),
+        ("input a: S32[4]\no: BOOL[i<4] = cast(a[i], S64) < cast(4294967296, S64)\noutput o", "known to fit 32"),
+        ("input a: FP32[4]\no: S64[i<4] = cast(a[i], S64)\noutput o", "known to fit 32; got S64"),
         ("input a: INT8[4]\no: INT32[i<4] = a[i] // a[i]\noutput o", "not to be by zero"),
     ],
 )
@@ -162,3 +169,21 @@ def test_what_lanes_cannot_hold_is_refused_when_it_is_compiled(text: str, messag
     with pytest.raises(NotLowered, match=message) as caught:
         compile_graph(graph.parse(text))
     assert isinstance(caught.value, NotImplementedError)
+
+
+def test_words_of_64_bits_that_are_known_to_fit_32_are_computed() -> None:
+    """Places of gathers and their gates, as frontends write them: negative ones counted from the end."""
+    a = np.array([-3, 0, 2, -10, 9], np.int32)
+    at = "where(a[i] < cast(0, S32), cast(a[i], S64) + cast(10, S64), cast(a[i], S64))"
+    text = f"""
+input a: S16[5]
+input t: FP32[10]
+p: S64[i<5] = {at.replace("S32", "S16")}
+g: BOOL[i<5] = ~(cast(a[i], S64) < cast(iota(i), S64))
+o: FP32[i<5] = t[at(where(a[i] < cast(0, S16), a[i] + cast(10, S16), a[i]), 10)]
+output p
+output g
+output o
+"""
+    ran = check(text, a=a.astype(np.int16), t=np.arange(10, dtype=np.float32))
+    assert ran.outputs["p"].tolist() == [7, 0, 2, 0, 9]

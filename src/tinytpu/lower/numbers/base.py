@@ -47,6 +47,11 @@ def check_format(dtype: DType, where: str) -> DType:
     )
 
 
+def check_inside(dtype: DType, where: str) -> DType:
+    """The format of a part of an expression: 64-bit words too, as long as their numbers are known to fit 32 bits."""
+    return dtype if isinstance(dtype, WordFormat) else check_format(dtype, where)
+
+
 def bits_of(number: float) -> int:
     """The bits of a number rounded to binary32."""
     with np.errstate(over="ignore"):
@@ -55,17 +60,17 @@ def bits_of(number: float) -> int:
 
 def integer(value: int, dtype: DType, low: int, high: int, where: str) -> Tile:
     """An integer that an operation made, low..high before it is brought into its format. Words wrap; where an integer
-    of the exact kind might leave 32 bits, it is refused. The value's low 32 bits are right."""
-    if isinstance(dtype, WordFormat):
+    of the exact kind, or a word of 64 bits, might leave 32 bits, it is refused. The value's low 32 bits are right."""
+    if isinstance(dtype, WordFormat) and dtype.bits <= 32:
         return Tile(value, dtype, *span(dtype)) if wraps(dtype, low, high) else Tile(value, dtype, low, high)
     least, most = span(INT32)
-    if low < least or high > most:
+    if low < max(least, int(dtype.lowest)) or high > most:
         raise NotLowered(
-            "an exact integer is known to fit 32 bits",
+            "an integer of more than 32 bits, or of the exact kind, is known to fit 32",
             where=where,
-            got=f"{low}..{high}",
-            limit=f"{least}..{most}",
-            hint="compute in a word format, which wraps",
+            got=f"{dtype}, {low}..{high}",
+            limit=f"{max(least, int(dtype.lowest))}..{most}",
+            hint="compute in a word format of 32 bits, which wraps",
         )
     return Tile(value, dtype, low, high)
 

@@ -14,7 +14,7 @@ from tinytpu.isa.codes import VPU
 from tinytpu.lower.code import Code
 from tinytpu.lower.errors import NotLowered
 from tinytpu.lower.numbers import functions, integers, reals
-from tinytpu.lower.numbers.base import Tile, bits_of, check_format, extended, integer, is_real, wraps
+from tinytpu.lower.numbers.base import Tile, bits_of, check_format, check_inside, extended, integer, is_real, wraps
 
 
 def constant(code: Code, number: float | int | bool, dtype: DType) -> Tile:
@@ -22,7 +22,7 @@ def constant(code: Code, number: float | int | bool, dtype: DType) -> Tile:
     if is_real(dtype):
         bits = bits_of(number)
         return Tile(code.fill(bits), dtype, number=bits & reals.MAGNITUDE <= reals.INFINITY)
-    return Tile(code.fill(int(number)), dtype, int(number), int(number))
+    return integer(code.fill(int(number)), dtype, int(number), int(number), "constant")
 
 
 def identity(code: Code, op: str, dtype: DType) -> Tile:
@@ -128,7 +128,7 @@ def _real(code: Code, name: str, args: Sequence[Tile], checks: list[int]) -> Til
 
 def convert(code: Code, a: Tile, dtype: DType) -> Tile:
     """A cast (see graph.scalar.convert)."""
-    check_format(dtype, "cast")
+    check_inside(dtype, "cast")
     if a.dtype == dtype:
         return a
     if dtype == BOOL:
