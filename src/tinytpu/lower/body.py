@@ -91,6 +91,9 @@ class Body:
             return self._read(expr, step, pad)
         if kind(expr, self.names) != "real" and host_filled(expr):
             return self._index(expr, step)
+        if isinstance(expr, Iota):  # of a gathered index
+            value = self._leaf(expr, INT32, step, 0)
+            return integer(value, INT32, *expr.index.interval(), str(expr))
         if isinstance(expr, Cast):
             return convert(self.code, self.value(expr.arg, step), expr.dtype)
         if isinstance(expr, Bits):

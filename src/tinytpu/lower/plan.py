@@ -16,7 +16,21 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from kohakuaccel.diagnostics import Refusal
-from kohakuaccel.graph import BOOL, Constant, Graph, Input, Range, Read, Reduction, Statement, Value, kind_of, verify
+from kohakuaccel.graph import (
+    BOOL,
+    Constant,
+    Expr,
+    Graph,
+    Input,
+    Iota,
+    Range,
+    Read,
+    Reduction,
+    Statement,
+    Value,
+    kind_of,
+    verify,
+)
 from kohakuaccel.graph.index import Index
 from kohakuaccel.graph.native import stored_in
 from kohakuaccel.graph.points import Array
@@ -189,11 +203,18 @@ def _joins(statement: Statement, group: Sequence[Statement]) -> bool:
         return False
     members = {s.name for s in group}
     own = tuple(Index.of(r) for r in statement.ranges)
-    inside = {id(r) for e in statement.body.walk() if isinstance(e, Read) for i in e.indices for r in _looked(i)}
+    inside = {id(r) for e in statement.body.walk() for i in _indices(e) for r in _looked(i)}
     return all(
         r.value not in members or (not r.guards and r.indices == own and id(r) not in inside)
         for r in statement.body.reads()
     )
+
+
+def _indices(expr: Expr) -> tuple[Index, ...]:
+    """The indices that an expression itself names."""
+    if isinstance(expr, Read):
+        return (*expr.indices, *(g.index for g in expr.guards))
+    return (expr.index,) if isinstance(expr, Iota) else ()
 
 
 def _looked(index: Index) -> list[Read]:

@@ -191,6 +191,8 @@ def _cuts(place: Array, depth: int, machine: Machine) -> Iterator[Matrix]:
         tall = min(rows, p.amem_vectors // (vectors * terms))
         wide = min(columns, p.wmem_tiles // terms)
         most = max(1, min((p.program_words - 1) // words, p.max_outputs))
+        if not stationary and p.psum_buckets < 2:
+            most = 1  # a tile is read while the next one gathers in another bucket
         for a, b in {
             (min(tall, max(1, most // wide)), min(wide, most)),
             (min(tall, most), min(wide, max(1, most // tall))),

@@ -178,6 +178,14 @@ def test_wrong_inputs(inputs: dict[str, Ints], message: str) -> None:
         plan.run(inputs)
 
 
+def test_a_gathered_index_is_data_too() -> None:
+    """Also where it is a value, and where it was computed just before: then it goes through the host."""
+    text = A.format("9") + "n: S32[i<9] = max(a[i], cast(0, S32)) & cast(7, S32)\n"
+    text += "o: S32[i<9] = a[at(n[i], 9)] + cast(iota(2 * at(n[i], 9) + i), S32)\n"
+    text += "g: S32[i<9] = guard(a[i], 5, 2 <= at(n[i], 9) < 6)\noutput o\noutput g"
+    check(text, a=ints(9))
+
+
 def test_what_the_host_cannot_hold_at_once_is_refused() -> None:
     text = "input a: FP32[20000,1]\ninput b: FP32[1,20000]\no: FP32[i<20000,j<20000] = a[i, 0] + b[0, j]\noutput o"
     with pytest.raises(

@@ -10,6 +10,8 @@ from numpy.typing import NDArray
 
 from kohakuaccel import graph
 from kohakuaccel.graph.native import Native
+from kohakuaccel.machine import Machine
+from tinytpu import machines
 from tinytpu.lower import compile_graph
 from tinytpu.lower.plan import Multiplied
 from tinytpu_rig.lowering import check, run
@@ -106,6 +108,18 @@ def test_reals_and_never() -> None:
     check(text, a=a, w=w, tolerance=1e-5)
     plan = compile_graph(graph.parse(gemm(5, 6, 7)), mxu="never")
     assert not any(isinstance(step, Multiplied) for step in plan.steps)
+
+
+SMALL = {"amem_vectors": 4, "wmem_tiles": 2, "psum_buckets": 1, "vregs": 2, "vmem_tiles": 4, "max_outputs": 2}
+
+
+@pytest.mark.parametrize("machine", [machines.load("tinytpu_8x8"), machines.load().with_(name="small", params=SMALL)])
+def test_other_machines(machine: Machine) -> None:
+    """Another array, and one whose memories hold hardly anything."""
+    for m, k, n in ((8, 8, 8), (3, 5, 9), (1, 8, 8), (20, 41, 17)):
+        a, w = int8(1, m, k), int8(2, k, n)
+        plan = compile_graph(graph.parse(gemm(m, k, n)), machine, mxu="demanded")
+        assert plan.run({"a": a, "w": w}).outputs["p"].tolist() == (a @ w).tolist()
 
 
 @pytest.mark.slow
