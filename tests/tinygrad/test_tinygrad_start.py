@@ -25,9 +25,11 @@ def python(place: Path, *words: str, **environment: str) -> subprocess.Completed
     return subprocess.run([str(place), *words], capture_output=True, text=True, check=False, env=given)
 
 
-def test_unknown_machines_are_refused_with_one_like_it() -> None:
-    with pytest.raises(DefinitionError, match="ship_3x2"):
+def test_unknown_machines_are_refused_with_one_like_it_and_all_there_are() -> None:
+    with pytest.raises(DefinitionError, match=r"did you mean 'ship_3x2'\?\. The presets are mini, .*, singlemesh_2x2$"):
         machine_of("ship_4x4")
+    with pytest.raises(DefinitionError, match="The presets are mini"):
+        machine_of("unlike_any,L=3")
 
 
 @pytest.mark.slow

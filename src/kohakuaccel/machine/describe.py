@@ -367,7 +367,8 @@ def load_preset(family: str, name: str) -> Machine:
     """A preset of a family by name."""
     names = preset_names(family)
     if name not in names:
-        raise DefinitionError(f"no machine {name!r}{did_you_mean(name, names)}", where=family)
+        presets = f"the presets are {', '.join(names)}"
+        raise DefinitionError(f"no machine {name!r}{did_you_mean(name, names)}", where=family, hint=presets)
     text = (importlib.resources.files(f"{family}.machines") / f"{name}.toml").read_text()
     return parse(_toml(text, f"{name}.toml"), f"{name}.toml")
 
