@@ -56,6 +56,7 @@ bench: $(STAMP)
 	$(PY) benchmarks/models.py --check
 	$(PY) benchmarks/tinytpu_speed.py --check
 	$(PY) benchmarks/tinygrad_kernels.py --check
+	$(PY) benchmarks/tinygrad_speed.py --check
 	$(PY) benchmarks/split.py --check
 	$(PY) benchmarks/search.py --check
 

@@ -19,7 +19,7 @@ HERE = Path(__file__).resolve().parent
 PAGE = HERE.parent / "docs" / "measured.md"
 NAMES = (
     *("gemm", "vector", "dispatch", "kernels", "clock", "revision2", "automatic", "models", "tinygrad_kernels"),
-    *("split", "search"),
+    *("split", "search", "tinygrad_speed"),
 )
 QUIET = 0.1  # most processors that other programs may have kept busy
 
