@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from tinygrad.helpers import Context
+from tinygrad.nn.optim import SGD
 from tinygrad.tensor import Tensor
 
 import kohakutpu.tinygrad as kt
@@ -151,3 +153,17 @@ def test_parameters_are_updated_on_the_host_unless_asked_for() -> None:
         one = on_device(np.array([1.0, 1.0])).contiguous().realize()
         one.assign(one + on_device(np.array([2.0**-15, 2.0**-18]))).realize()
         assert one.numpy().tolist() == [1.0 + 2.0**-15, 1.0]
+
+
+def test_an_update_that_tinygrad_writes_as_a_value_and_a_copy_is_one() -> None:
+    """It does where the change folds, as gradients of a product do."""
+    w, x = on_device(np.ones((8, 8))).realize(), on_device(np.full((4, 8), 0.01))
+    optimizer = SGD([w], lr=1.0)
+    kt.reset()
+    with Context(TRAINING=1):
+        for _ in range(2):
+            optimizer.zero_grad()
+            ((x @ w).sum() * 1e-4).backward()
+            optimizer.step()
+    np.testing.assert_allclose(w.numpy(), 1 - 2 * 4e-6, rtol=0, atol=2.0**-23)
+    assert kt.report().reasons["a float32 buffer is updated in place; in E8M15 small updates would be lost"] == 2

@@ -73,7 +73,7 @@ class Plans:
         self.float32 = any(v.dtype.name == "FP32" for v in graph.inputs) or any(
             graph[s.value].dtype.name == "FP32" for s in prepared.kernel.stores
         )
-        self.updates = prepared.kernel.updates
+        self.updates = prepared.updates
         self.relative = _relative(graph)
         self.why = _unfit(prepared)
         self.selects = selection.reason(prepared.kernel)

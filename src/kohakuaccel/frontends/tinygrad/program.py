@@ -36,6 +36,8 @@ class Prepared:
         self.at = {slot: n for n, slot in enumerate(order)}
         self.inputs = [(v, self.at[int(v.name[1:])]) for v in kernel.graph.inputs]
         self._native: Native | None = None
+        self.updates = kernel.updates
+        """Whether it changes a buffer from what that held, by itself or with kernels that follow it."""
         self.machine: Any = None
         """What an engine remembers of it."""
 

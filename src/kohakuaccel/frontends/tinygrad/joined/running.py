@@ -15,6 +15,7 @@ from kohakuaccel.diagnostics import DefinitionError, Refusal
 from kohakuaccel.frontends.tinygrad.joined.graph import joined
 from kohakuaccel.frontends.tinygrad.kernel import MARK, VERSION, Kernel, decode
 from kohakuaccel.frontends.tinygrad.memory import Memory, View
+from kohakuaccel.graph import Read
 
 if TYPE_CHECKING:
     from kohakuaccel.frontends.tinygrad.program import Engine, Prepared
@@ -65,7 +66,7 @@ class GroupRun:
         self.order = (*order, *range(len(order), len(order) + len(group.hidden)))
         self.kernels, self.prepare = group.parts, prepare
         self.whole = prepare(group.whole, order)
-        self.parts = [prepare(part, self.order) for part in group.parts]
+        self.parts = [self._part(part) for part in group.parts]
         self.hidden = [View(Memory(n), 0, n) for n in group.hidden]
         self.pieces: list[tuple[Prepared, range]] | None = None
         """Smaller groups, each over some of the parts, where the machine never takes the whole."""
@@ -92,6 +93,22 @@ class GroupRun:
                 seconds = self._one_by_one(engine, parts, (*buffers, *self.hidden))
             total = total if seconds is None else (total or 0.0) + seconds
         return total
+
+    def _part(self, kernel: Kernel) -> Prepared:
+        """A kernel of the group. tinygrad writes `w = w - f(x)` as two where f folds: a value, and its copy to w."""
+        found = self.prepare(kernel, self.order)
+        copies = [
+            k for k in self.kernels if all(isinstance(s.body, Read) and not s.reduced for s in k.graph.statements)
+        ]
+        reached: set[int] = set()
+        left = [s.slot for s in kernel.stores]
+        while left:
+            slot = left.pop()
+            if slot not in reached:
+                reached.add(slot)
+                left += [s.slot for k in copies if slot >= self.outer and slot in k.reads for s in k.stores]
+        found.updates = bool(reached.intersection(kernel.reads))
+        return found
 
     def _one_by_one(self, engine: Engine, parts: range, buffers: Sequence[View]) -> float | None:
         total: float | None = None
@@ -127,6 +144,6 @@ class GroupRun:
         kept = frozenset(range(self.outer)) | others
         name = f"j{len(parts)}_{self.kernels[parts[-1]].name}"
         try:
-            return self.prepare(joined(name, [self.kernels[n] for n in parts], kept), self.order)
+            return self._part(joined(name, [self.kernels[n] for n in parts], kept))
         except (Refusal, DefinitionError):
             return None
