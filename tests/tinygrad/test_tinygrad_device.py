@@ -87,6 +87,14 @@ def test_host_steps_can_be_refused() -> None:
         (Tensor([1, 2, 3], device=D) + 1).numpy()
 
 
+def test_simulated_time_says_what_it_leaves_out() -> None:
+    found = kt.Report(device_kernels=1, seconds=2e-6)
+    assert "simulated time 2.0 us" in str(found).splitlines()[1]
+    assert "host" not in str(found).splitlines()[1]
+    found.host("integers", "E_3", 24)
+    assert str(found).splitlines()[1] == "  simulated time 2.0 us, without the steps of the host"
+
+
 def test_unknown_options_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("KTPU_MATMUL", "exact")
     with pytest.raises(Refusal, match="mxfp7, split"):

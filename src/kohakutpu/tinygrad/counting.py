@@ -101,7 +101,8 @@ class Report:
         total = self.device_kernels + self.host_kernels - self.mixed
         lines = [f"{total} kernels: {self.device_kernels} on the device, {self.host_kernels} steps of the host"]
         if self.seconds:
-            lines.append(f"  simulated time {self.seconds * 1e6:.1f} us")
+            without = ", without the steps of the host" if self.host_kernels else ""
+            lines.append(f"  simulated time {self.seconds * 1e6:.1f} us{without}")
         if self.split_kernels:
             lines.append(
                 f"  {self.split_kernels} of them split products: {self.split_passes} passes, {self.split_bytes} bytes"

@@ -30,4 +30,4 @@ def check() -> None:
         )
 
 
-_HINT = f"pip install tinygrad=={VERSION}"
+_HINT = f"run: pip install tinygrad=={VERSION}"
