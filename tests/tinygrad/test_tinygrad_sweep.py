@@ -141,6 +141,11 @@ def test_8_bit_floats_saturate(dtype: DType) -> None:
     assert abs(numbers(x.float())[3] - 0.3) < 0.02
 
 
+def test_a_cast_to_a_narrower_float_and_back_rounds() -> None:
+    x = Tensor([1.00390625, 1.001, 3.0], device=D).realize()
+    assert numbers(x.cast(dtypes.bfloat16).float() * 2) == [2.0, 2.0, 6.0]
+
+
 @pytest.mark.parametrize("dtype", [dtypes.int8, dtypes.uint8, dtypes.int32, dtypes.uint32, dtypes.int64])
 def test_integers_wrap(dtype: Any) -> None:
     x = made("int", (5, 6), 0).astype(np.dtype(dtype.fmt))

@@ -19,7 +19,7 @@ from kohakuaccel.frontends.tinygrad.joined.running import Apart
 from kohakuaccel.frontends.tinygrad.kernel import Kernel
 from kohakuaccel.frontends.tinygrad.memory import View
 from kohakuaccel.frontends.tinygrad.program import Engine, Prepared
-from kohakuaccel.graph import Expr, Graph, Op, Read, kind_of
+from kohakuaccel.graph import Cast, Expr, Graph, Op, Read, kind_of
 from kohakuaccel.graph.structure import as_contraction
 from kohakuaccel.machine import Machine
 from kohakutpu import machines
@@ -132,6 +132,9 @@ def _unfit(prepared: Prepared) -> str:
             return "integers"
         if value.dtype.name not in (*STORED, "BOOL"):
             return f"values of {value.dtype}"
+    for one in (e for s in graph.statements for e in s.body.walk()):
+        if isinstance(one, Cast) and kind_of(one.dtype) == "real" and one.dtype.name not in STORED:
+            return f"values of {one.dtype}"
     if any(kind_of(v.dtype) == "bool" for v in graph.inputs):
         return "truth values as operands"
     if any(kind_of(graph[s.value].dtype) == "bool" for s in prepared.kernel.stores):
