@@ -178,9 +178,9 @@ def test_every_step_runs_the_same_programs() -> None:
     plans: list[int] = []
     real = Kernel._plan
 
-    def counted(self: Any, *arguments: Any) -> Any:
+    def counted(self: Any, *arguments: Any, **options: Any) -> Any:
         before = len(self._plans)
-        plan = real(self, *arguments)
+        plan = real(self, *arguments, **options)
         plans.append(len(self._plans) - before)
         return plan
 
