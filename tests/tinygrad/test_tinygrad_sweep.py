@@ -144,6 +144,8 @@ def test_8_bit_floats_saturate(dtype: DType) -> None:
 def test_a_cast_to_a_narrower_float_and_back_rounds() -> None:
     x = Tensor([1.00390625, 1.001, 3.0], device=D).realize()
     assert numbers(x.cast(dtypes.bfloat16).float() * 2) == [2.0, 2.0, 6.0]
+    far = Tensor([1e6, 1e-9, 3.0], device=D).realize()
+    assert numbers(far.half().float() * 2) == [float("inf"), 0.0, 6.0]
 
 
 @pytest.mark.parametrize("dtype", [dtypes.int8, dtypes.uint8, dtypes.int32, dtypes.uint32, dtypes.int64])

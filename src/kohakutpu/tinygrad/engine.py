@@ -135,6 +135,8 @@ def _unfit(prepared: Prepared) -> str:
     for one in (e for s in graph.statements for e in s.body.walk()):
         if isinstance(one, Cast) and kind_of(one.dtype) == "real" and one.dtype.name not in STORED:
             return f"values of {one.dtype}"
+        if _rounds_between(graph, one):
+            return "float32 values rounded to FP16 on the way"
     if any(kind_of(v.dtype) == "bool" for v in graph.inputs):
         return "truth values as operands"
     if any(kind_of(graph[s.value].dtype) == "bool" for s in prepared.kernel.stores):
@@ -142,6 +144,16 @@ def _unfit(prepared: Prepared) -> str:
     if any(any(True for i in r.indices for _ in i.lookups()) for s in graph.statements for r in s.body.reads()):
         return "a gather by value"
     return "" if any(isinstance(e, Read) for s in graph.statements for e in s.body.walk()) else "constants alone"
+
+
+def _rounds_between(graph: Graph, expr: Expr) -> bool:
+    """Whether float32 operands are asked to take FP16's bits and range for more float32 arithmetic, in E8M15 here."""
+    inner = expr.arg if isinstance(expr, Cast) and expr.dtype.name == "FP32" else None
+    if not isinstance(inner, Cast) or inner.dtype.name != "FP16":
+        return False
+    return isinstance(inner.arg, Read) and any(
+        v.name == inner.arg.value and v.dtype.name == "FP32" for v in graph.inputs
+    )
 
 
 def joins(kernel: Kernel) -> bool:
