@@ -71,6 +71,7 @@ ORDER: dict[str, tuple[tuple[str, ...], ...]] = {
         ("runner",),
         ("trace",),
         ("programs",),
+        ("tinygrad",),
         ("commands",),
         ("cli",),
         ("__main__",),

@@ -4,21 +4,7 @@ from __future__ import annotations
 
 import sys
 
-from kohakuaccel.frontends.tinygrad.autoload import install, uninstall
-
-
-def main(args: list[str]) -> int:
-    """Install or remove the `.pth` file, and say where it is."""
-    if args == ["install"]:
-        print(f"wrote {install('KTPU', 'kohakutpu.tinygrad.device')}: DEV=KTPU works without an import")
-        return 0
-    if args == ["uninstall"]:
-        path = uninstall("KTPU")
-        print(f"removed {path}" if path else "nothing was installed")
-        return 0
-    print(__doc__)
-    return 2
-
+from kohakuaccel.frontends.tinygrad.autoload import command
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    sys.exit(command(sys.argv[1:], "KTPU", "kohakutpu.tinygrad.device", __doc__ or ""))

@@ -29,3 +29,16 @@ def uninstall(name: str) -> Path | None:
         return None
     path.unlink()
     return path
+
+
+def command(args: list[str], name: str, source: str, usage: str) -> int:
+    """What `python -m <package>` does: install or remove the `.pth` file, and say where it is; the exit code."""
+    if args == ["install"]:
+        print(f"wrote {install(name, source)}: DEV={name} works without an import")
+        return 0
+    if args == ["uninstall"]:
+        path = uninstall(name)
+        print(f"removed {path}" if path else "nothing was installed")
+        return 0
+    print(usage)
+    return 2

@@ -50,13 +50,20 @@ class Prepared:
 
     def on_host(self, buffers: Sequence[View], native: Native | None = None) -> None:
         """Run on the host: every read before every store. native: the kernel with products of its own."""
-        given = {}
+        self.put(buffers, (native or self.native)(self.given(buffers)))
+
+    def given(self, buffers: Sequence[View]) -> dict[str, Array]:
+        """The kernel's inputs by name, in their formats' own dtypes; they may share memory with the buffers."""
+        found: dict[str, Array] = {}
         for value, at in self.inputs:
             dtype = stored_in(value.dtype)
             raw = buffers[at].read()
             array = raw.view(dtype) if raw.ctypes.data % dtype.itemsize == 0 else raw.copy().view(dtype)
-            given[value.name] = array.reshape(value.shape)
-        found = (native or self.native)(given)
+            found[value.name] = array.reshape(value.shape)
+        return found
+
+    def put(self, buffers: Sequence[View], found: Mapping[str, Array]) -> None:
+        """Store the kernel's outputs, given by label, where they go. Raises Refusal for a place outside a buffer."""
         for store in self.kernel.stores:
             values = found[store.value]
             target = buffers[self.at[store.slot]].write()

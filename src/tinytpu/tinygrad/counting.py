@@ -1,0 +1,83 @@
+"""What ran where: programs and cycles of the machine by kernel, and steps of the host by reason.
+
+Decides how they are counted and shown.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, field
+
+from kohakuaccel.frontends.tinygrad.counting import Steps
+from tinytpu.lower import Plan, Ran
+from tinytpu.lower.run import Counts
+
+SHOWN = 20
+
+
+@dataclass
+class Kernel:
+    """One kernel: how often it ran, and what all its runs took."""
+
+    name: str
+    plan: Plan
+    count: int = 0
+    took: Counts = field(default_factory=Counts)
+
+    def __str__(self) -> str:
+        each = self.took.cycles // self.count
+        head = f"{self.name}: {self.count} times, {each:,} cycles each, {self.took.programs // self.count} programs"
+        return "\n".join([head, *(f"  {line}" for line in self.plan.text().splitlines())])
+
+
+@dataclass
+class Report(Steps):
+    """Counts since the last reset. took: of all programs, what they took. notes: products that went another way than
+    the array, and why."""
+
+    took: Counts = field(default_factory=Counts)
+    notes: Counter[str] = field(default_factory=Counter)
+    kernels: dict[int, Kernel] = field(default_factory=dict[int, Kernel])
+    """By plan; `by_kernel` shows them."""
+
+    def device(self, name: str, plan: Plan, ran: Ran) -> float:
+        """Count a kernel that the machine ran; its seconds."""
+        seconds = ran.counts.cycles / (plan.machine.params.clock_mhz * 1e6)
+        self.device_kernels += 1
+        self.seconds += seconds
+        self.took.add(ran.counts)
+        self.notes.update(ran.notes)
+        found = self.kernels.setdefault(id(plan), Kernel(name, plan))
+        found.count += 1
+        found.took.add(ran.counts)
+        return seconds
+
+    def by_kernel(self, shown: int = SHOWN) -> str:
+        """Each kernel with its cycles and its programs; the longest first."""
+        found = sorted(self.kernels.values(), key=lambda one: -one.took.cycles)
+        rest = len(found) - shown
+        return "\n".join([*map(str, found[:shown]), *([f"and {rest} more"] if rest > 0 else [])])
+
+    def __str__(self) -> str:
+        took = self.took
+        lines = self.head(self.device_kernels + self.host_kernels)
+        if self.device_kernels:
+            lines.append(
+                f"  {took.programs} programs, {took.cycles:,} cycles, {took.records:,} records; {took.filled} tiles and"
+                f" vectors in, {took.taken} out, {took.carried} carried, {took.bytes:,} bytes"
+            )
+        lines += [f"  {count:6} {note}" for note, count in self.notes.most_common()]
+        return "\n".join([*lines, *self.tail()])
+
+
+total = Report()
+
+
+def report() -> Report:
+    """What ran since the start or the last `reset`; `print` it."""
+    return total
+
+
+def reset() -> None:
+    """Count from zero again."""
+    total.__init__()

@@ -1,0 +1,80 @@
+"""The device TINYTPU: lookup, values of every kind, counts, refusals."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from tinygrad.dtype import dtypes
+from tinygrad.tensor import Tensor
+
+import tinytpu.tinygrad as tt
+from kohakuaccel.diagnostics import Refusal
+from tinytpu.tinygrad.engine import machine_of
+
+D = "TINYTPU"
+
+
+def given(dtype: type, *shape: int, seed: int = 0) -> np.ndarray:
+    return np.random.default_rng(seed).integers(-128, 128, shape).astype(dtype)
+
+
+def test_an_addition_is_a_program_with_cycles() -> None:
+    tt.reset()
+    assert (Tensor([1, 2, 3], device=D) + 1).tolist() == [2, 3, 4]
+    report = tt.report()
+    assert (report.device_kernels, report.host_kernels, report.took.programs) == (1, 0, 1)
+    assert report.took.cycles == 30
+    assert report.seconds == pytest.approx(30 / 100e6)
+    assert "E_3: 1 times, 30 cycles each" in report.by_kernel()
+    assert "1 kernels: 1 on the device, 0 steps of the host" in str(report)
+
+
+@pytest.mark.parametrize("dtype", [np.int8, np.int32, np.float32])
+def test_products_are_numpys(dtype: type) -> None:
+    a, b = given(dtype, 8, 8), given(dtype, 8, 4, seed=1)
+    tt.reset()
+    found = (Tensor(a, device=D) @ Tensor(b, device=D)).numpy()
+    assert found.dtype == dtype
+    assert (found == a @ b).all()
+    assert tt.report().host_kernels == 0
+
+
+def test_the_array_multiplies_integers_that_are_int8() -> None:
+    a, b = given(np.int32, 4, 8), given(np.int32, 8, 4, seed=1)
+    tt.reset()
+    assert ((Tensor(a, device=D) @ Tensor(b, device=D)).numpy() == a @ b).all()
+    assert "on the array" in tt.report().by_kernel()
+    assert not tt.report().notes
+    assert ((Tensor(a * 2, device=D) @ Tensor(b, device=D)).numpy() == 2 * a @ b).all()
+    (note,) = tt.report().notes
+    assert "on the vector unit, an activation of the array is an int8" in note
+    with tt.numerics(mxu="demanded"), pytest.raises(Refusal, match=r"an activation of the array is an int8"):
+        (Tensor(a * 2, device=D) @ Tensor(b, device=D)).numpy()
+
+
+def test_what_lanes_do_not_hold_is_a_counted_step_of_the_host_or_refused() -> None:
+    tt.reset()
+    x = Tensor([1.5, 2.0], dtype=dtypes.half, device=D)
+    assert (x * 2).tolist() == [3.0, 4.0]
+    assert tt.report().reasons == {"lanes hold integers of up to 32 bits, truth values and binary32; got FP16": 1}
+    with tt.numerics(host="refuse"), pytest.raises(NotImplementedError, match=r"kernel E_2, .*truth values and binary"):
+        (x * 3).tolist()
+
+
+def test_options_come_from_the_environment_and_are_checked(monkeypatch: pytest.MonkeyPatch) -> None:
+    from tinytpu.tinygrad.numerics import current
+
+    monkeypatch.setenv("TINYTPU_HOST", "refuse")
+    assert current() == tt.Numerics(host="refuse")
+    with tt.numerics(join="off"):
+        assert current() == tt.Numerics(host="refuse", join="off")
+    monkeypatch.setenv("TINYTPU_MXU", "always")
+    with pytest.raises(Refusal, match="TINYTPU_MXU is one of fits, demanded, never; got always"):
+        current()
+
+
+def test_an_arch_names_a_machine_and_its_changes() -> None:
+    assert machine_of("").name == "tinytpu_4x4"
+    assert machine_of("tinytpu_8x8,vregs=4").params.vregs == 4
+    with pytest.raises(TypeError, match="a change is of a size, param"):
+        machine_of("tinytpu_4x4,registers=4")
