@@ -49,10 +49,12 @@ Source = Leaf | Fill | Carry
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """Where an output tile goes: output `number` of the stage, for the unit's tile."""
+    """Where an output tile goes: output `number` of the stage, for the unit's tile; of an output that has several terms
+    an element, at a step."""
 
     number: int
     tile: int
+    step: int = 0
 
 
 Place = Result | Carry

@@ -5,7 +5,7 @@ Decides what goes into which slot of which run, and counts it. It must not know 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 
 import numpy as np
@@ -50,26 +50,27 @@ def run_stage(stage: Stage, known: Mapping[str, Array], names: Mapping[str, Valu
     """The stage's outputs, by name: [chunks, points] where a fold was cut in parts, else of the statement's shape."""
     layout = stage.layout
     filled = [data.fill(layout, known, names) for data in stage.data]
-    results = np.zeros((len(stage.outputs) + stage.checked, layout.tiles, layout.lanes), np.int32)
+    results = np.zeros((len(stage.outputs) + stage.checked, layout.tiles, 1, layout.lanes), np.int32)
     for first, unit in stage.runs():
         carried: dict[int, Words] = {}
         for program in unit.programs:
             _run(stage.machine, program, first, layout.chunks, filled, results, carried, counts)
     if stage.checked:
-        _check(stage, results[-1])
+        _check(stage, results[-1, :, 0])
     by_name = {s.name: s for s in stage.statements}
     found: dict[str, Array] = {}
-    for tiles, name in zip(results, stage.outputs):
+    for tiles, name in zip(results[:, :, 0], stage.outputs):
         flat = numbers(layout.gathered(tiles), by_name[name].dtype)
         found[name] = flat if layout.chunks > 1 else flat.reshape(by_name[name].shape)
     return found
 
 
 def _run(
-    machine: Machine, program: Program, first: int, chunks: int, filled: list[Words], results: Words,
+    machine: Machine, program: Program, first: int, chunks: int, filled: Sequence[Words], results: Sequence[Words],
     carried: dict[int, Words], counts: Counts, wmem: Memory | None = None, amem: Memory | None = None,
 ) -> None:  # fmt: skip
-    lanes = results.shape[2]
+    """One program. first: the tile that is its first. results: int32[tiles, steps, lanes] of each output."""
+    lanes = machine.params.rows * machine.params.columns
     vmem: dict[int, Words] = {}
     for slot, source in program.data:
         match source:
@@ -89,7 +90,7 @@ def _run(
         if isinstance(place, Carry):
             carried[place.value] = tile.reshape(-1)
         else:
-            results[place.number, first + place.tile] = tile.reshape(-1)
+            results[place.number][first + place.tile, place.step] = tile.reshape(-1)
     own = sum(v.nbytes for memory in (wmem, amem) for v in memory.values())
     moved = (len(vmem) + len(done.vmem)) * lanes * 4 + own
     records = program.records + len(wmem) + len(amem)
@@ -105,7 +106,7 @@ def run_product(
     """The outputs of a product of operands that are int8, by name."""
     layout = stage.layout
     filled = [data.fill(layout, known, names) for data in stage.data]
-    results = np.zeros((len(stage.outputs), layout.tiles, layout.lanes), np.int32)
+    results = np.zeros((len(stage.outputs), layout.tiles, 1, layout.lanes), np.int32)
     vectors, weights = feeds(stage, operands)
     for block, programs in stage.runs():
         carried: dict[int, Words] = {}
@@ -117,7 +118,7 @@ def run_product(
     by_name = {s.name: s for s in stage.statements}
     return {
         name: numbers(layout.gathered(tiles), by_name[name].dtype).reshape(by_name[name].shape)
-        for tiles, name in zip(results, stage.outputs)
+        for tiles, name in zip(results[:, :, 0], stage.outputs)
     }
 
 
