@@ -1,15 +1,15 @@
-"""What ran where: kernels on the device and steps of the host, by reason.
+"""What ran where: kernels on the device, of which kinds, and steps of the host.
 
 Decides how they are counted and shown.
 """
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from kohakuaccel.frontends.tinygrad.counting import Steps
 from kohakutpu.tinygrad.ran import SHOWN, Ran, SplitRun, described, of_split, table
 
 if TYPE_CHECKING:
@@ -18,13 +18,9 @@ if TYPE_CHECKING:
 
 
 @dataclass
-class Report:
+class Report(Steps):
     """Counts since the last reset. seconds: simulated, of timed devices. reasons: of host steps."""
 
-    device_kernels: int = 0
-    seconds: float = 0.0
-    host_kernels: int = 0
-    host_bytes: int = 0
     split_kernels: int = 0
     """Of device_kernels, those whose products were computed from digits."""
     split_passes: int = 0
@@ -32,28 +28,10 @@ class Report:
     """Products of digits on the clusters, and bytes of the host's arithmetic around them."""
     mixed: int = 0
     """Counts of kernels beyond their first: products on the device, what is around them as steps of the host."""
-    reasons: Counter[str] = field(default_factory=Counter)
-    """How often the host stepped in, and why."""
-    parted: Counter[str] = field(default_factory=Counter)
-    """How often kernels that could have been one ran one by one, and why."""
     saturations: int = 0
     """Results of kernels called by name that were beyond FP16 and became the largest half."""
     kernels: dict[object, Ran] = field(default_factory=dict[object, Ran])
     """Kernels of the scheduler, and those of split products, by themselves; `by_kernel` shows them."""
-    names: dict[str, str] = field(default_factory=dict)
-    """A kernel of each reason."""
-
-    def host(self, reason: str, name: str, nbytes: int) -> None:
-        """Count a step of the host."""
-        self.host_kernels += 1
-        self.host_bytes += nbytes
-        self.reasons[reason] += 1
-        self.names.setdefault(reason, name)
-
-    def apart(self, name: str, parts: int, reason: str) -> None:
-        """Count a group of kernels that ran one by one."""
-        self.parted[reason] += 1
-        self.names.setdefault(reason, f"{name} of {parts}")
 
     def custom(self, saturations: int, seconds: float | None) -> None:
         """Count a kernel that was called by name."""
@@ -98,11 +76,7 @@ class Report:
         return table(self.kernels.values(), shown)
 
     def __str__(self) -> str:
-        total = self.device_kernels + self.host_kernels - self.mixed
-        lines = [f"{total} kernels: {self.device_kernels} on the device, {self.host_kernels} steps of the host"]
-        if self.seconds:
-            without = ", without the steps of the host" if self.host_kernels else ""
-            lines.append(f"  simulated time {self.seconds * 1e6:.1f} us{without}")
+        lines = self.head(self.device_kernels + self.host_kernels - self.mixed)
         if self.split_kernels:
             lines.append(
                 f"  {self.split_kernels} of them split products: {self.split_passes} passes, {self.split_bytes} bytes"
@@ -110,13 +84,7 @@ class Report:
             )
         if self.saturations:
             lines.append(f"  {self.saturations} results of custom kernels saturated at 65504")
-        if self.host_kernels:
-            lines.append(f"  the host read and wrote {self.host_bytes} bytes")
-        lines += [f"  {count:6} host: {why} (first {self.names[why]})" for why, count in self.reasons.most_common()]
-        lines += [
-            f"  {count:6} not joined: {why} (first {self.names[why]})" for why, count in self.parted.most_common()
-        ]
-        return "\n".join(lines)
+        return "\n".join([*lines, *self.tail()])
 
 
 total = Report()
