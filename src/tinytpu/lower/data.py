@@ -27,7 +27,7 @@ def words(values: Array, dtype: DType) -> Words:
     """Values as lanes hold them: int32[...]."""
     if dtype == FP32:
         return np.ascontiguousarray(values, np.float32).view(np.int32).reshape(values.shape)
-    return np.ascontiguousarray(values).astype(np.int64).astype(np.int32)
+    return np.ascontiguousarray(values).astype(np.int64).astype(np.int32).reshape(values.shape)
 
 
 def numbers(lanes: Words, dtype: DType) -> Array:
