@@ -145,6 +145,18 @@ def varied(
     return made, rest
 
 
+def named(arch: str, load: Callable[[str], Machine], default: str, sizes: Iterable[str], sized: Sized) -> Machine:
+    """The machine an arch string names: a preset (`default` where the name is empty), then changes, as in
+    `"ship_3x2,L=10,clusters=8"`. Raises DefinitionError for an unknown preset or change."""
+    name, _, rest = arch.partition(",")
+    base = load(name or default)
+    if not rest:
+        return base
+    changes = parse_changes(rest, "arch")
+    check_names(base, changes, sizes, ())
+    return varied(base, changes, sizes, sized)[0]
+
+
 @dataclass(frozen=True)
 class Row:
     """One variant: what it changes, and its outcome or why there is none."""

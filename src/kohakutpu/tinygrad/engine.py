@@ -52,16 +52,10 @@ LEAST = 2.0**-25 / CLOSE
 @lru_cache(maxsize=32)
 def machine_of(arch: str) -> Machine:
     """The machine an arch string names: a preset, then changes (`ship_3x2,L=10,clusters=8`)."""
-    from kohakuaccel.whatif import check_names, parse_changes, varied
+    from kohakuaccel.whatif import named
     from kohakutpu.machines.sizes import SIZES, sized
 
-    name, _, rest = arch.partition(",")
-    base = machines.load(name or machines.DEFAULT)
-    if not rest:
-        return base
-    changes = parse_changes(rest, "arch")
-    check_names(base, changes, SIZES, ())
-    return varied(base, changes, SIZES, sized)[0]
+    return named(arch, machines.load, machines.DEFAULT, SIZES, sized)
 
 
 class Plans:

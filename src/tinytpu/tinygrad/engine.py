@@ -28,15 +28,9 @@ _ARRAY = {"fits": "where it fits", "demanded": "demanded", "never": "never"}
 @lru_cache(maxsize=32)
 def machine_of(arch: str) -> Machine:
     """The machine an arch string names: a preset, then changes of params (`tinytpu_4x4,vregs=8`)."""
-    from kohakuaccel.whatif import check_names, parse_changes, varied
+    from kohakuaccel.whatif import named
 
-    name, _, rest = arch.partition(",")
-    base = machines.load(name or machines.DEFAULT)
-    if not rest:
-        return base
-    changes = parse_changes(rest, "arch")
-    check_names(base, changes, (), ())
-    return varied(base, changes, (), lambda machine, _: machine)[0]
+    return named(arch, machines.load, machines.DEFAULT, (), lambda machine, _: machine)
 
 
 @lru_cache(maxsize=4096)
