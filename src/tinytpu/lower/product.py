@@ -149,7 +149,7 @@ def certain(found: Contraction, names: Mapping[str, Value]) -> bool:
     return all(names[source(e).value].dtype in _EXACT for e in (found.left, found.right))
 
 
-def _place(statement: Statement, found: Contraction) -> Array:
+def place_of(statement: Statement, found: Contraction) -> Array:
     order = (*found.batch, *found.m, *found.n)
     flat = np.arange(prod(statement.shape), dtype=np.int64).reshape(statement.shape)
     groups = (found.batch, found.m, found.n)
@@ -165,7 +165,7 @@ def choose_product(
     found = as_product(statements[0], names)
     if found is None or any(s.reduction for s in statements[1:]):
         return None
-    place = _place(statements[0], found)
+    place = place_of(statements[0], found)
     depth = prod(r.extent for r in found.k)
     best: Product | None = None
     for layout in _cuts(place, depth, machine):
@@ -239,14 +239,14 @@ def _made(
                 return None
             fed = Fed(program, {s: at for at, s in made.amem.items()}, {s: at for at, s in made.wmem.items()})
             programs.append(fed)
-            cycles += count * _counted(fed, machine)
+            cycles += count * counted(fed, machine)
         units[height, width] = tuple(programs)
     if finish.checked:
         return None  # a function that checks its argument is a stage of its own
     return Product(machine, tuple(statements), tuple(outputs), found, layout, tuple(plans.found), False, units, cycles)
 
 
-def _counted(fed: Fed, machine: Machine) -> int:
+def counted(fed: Fed, machine: Machine) -> int:
     """Cycles of a program, which no number changes: a run with zeros."""
     p = machine.params
     tile, vector = [0] * (p.rows * p.columns), [0] * p.rows
