@@ -17,6 +17,7 @@ from kohakuaccel.graph import (
     Bits,
     Cast,
     Const,
+    Constant,
     DType,
     Expr,
     Iota,
@@ -26,6 +27,7 @@ from kohakuaccel.graph import (
     Value,
     WordFormat,
 )
+from kohakuaccel.graph.requant import WIDE, Requantised, as_requantised
 from kohakuaccel.graph.scalar import to_word
 from kohakuaccel.graph.verify import format_of, kind
 from kohakuaccel.numerics import FP32, INT32
@@ -35,6 +37,7 @@ from tinytpu.lower.data import Data
 from tinytpu.lower.numbers import Tile, convert, identity, operate, reinterpret
 from tinytpu.lower.numbers.base import bits_of, check_format, check_inside, integer, is_real, span
 from tinytpu.lower.numbers.operations import constant
+from tinytpu.lower.requant import requantise
 
 
 @dataclass
@@ -99,8 +102,18 @@ class Body:
         if isinstance(expr, Bits):
             return reinterpret(self.code, self.value(expr.arg, step), expr.dtype)
         assert isinstance(expr, Op)
+        requantisation = as_requantised(expr)
+        if requantisation is not None:
+            return self._requantised(requantisation, step)
         check_operands(expr, self.names)
         return operate(self.code, expr.name, [self.value(a, step) for a in expr.args], self.checks)
+
+    def _requantised(self, found: Requantised, step: int) -> Tile:
+        factor = found.factor
+        scale = constant(self.code, factor, INT32) if isinstance(factor, int) else self.value(factor, step)
+        value, bounds = self.value(found.value, step), (found.low, found.high)
+        made = requantise(self.code, value, scale, found.shift, rounded=found.rounded, low=bounds[0], high=bounds[1])
+        return made._replace(dtype=WIDE)
 
     def _leaf(self, expr: Expr, dtype: DType, step: int, pad: int) -> int:
         follows = expr.ranges()
@@ -120,7 +133,7 @@ class Body:
             return self.known[read.value]
         dtype = check_format(self.names[read.value].dtype, f"value {read.value}")
         value = self._leaf(read, dtype, step, pad or 0)
-        return Tile(value, dtype) if is_real(dtype) else Tile(value, dtype, *span(dtype))
+        return Tile(value, dtype) if is_real(dtype) else Tile(value, dtype, *_span_of(self.names[read.value], read))
 
     def _index(self, expr: Expr, step: int) -> Tile:
         dtype = check_inside(format_of(expr, self.names) or INT32, str(expr))
@@ -169,6 +182,15 @@ GATHERED = 11
 def _wide(dtype: DType) -> DType:
     """What a sum of words is before it is wrapped."""
     return WORDS["S32"] if isinstance(dtype, WordFormat) else dtype
+
+
+def _span_of(value: Value, read: Read) -> tuple[int, int]:
+    """The least and greatest integer that a read gives, with the pad and the 0 of lanes without an element."""
+    if not isinstance(value, Constant):
+        return span(value.dtype)
+    array = value.array
+    pad = int(read.pad.value) if read.pad else 0
+    return min(int(array.min()), pad, 0), max(int(array.max()), pad, 0)
 
 
 _FOLDS = {"sum": "add", "prod": "mul", "max": "max", "min": "min"}

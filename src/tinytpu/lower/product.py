@@ -207,12 +207,14 @@ class _Finish:
         self, statements: Sequence[Statement], outputs: Sequence[str], names: Mapping[str, Value], plans: Plans
     ) -> None:
         self.statements, self.outputs, self.names, self.plans = statements, outputs, names, plans
+        self.depth = prod(r.extent for r in statements[0].reduced)
         self.checked = False
 
     def __call__(self, code: Code, value: int, tile: int) -> None:
         first = self.statements[0]
-        low, high = int(first.dtype.lowest), int(first.dtype.max)
-        known = {first.name: Tile(value, first.dtype, low, high)}
+        most = self.depth * LOW * LOW
+        signed = first.dtype.lowest < 0
+        known = {first.name: Tile(value, first.dtype, -most if signed else 0, most if signed else int(first.dtype.max))}
         checks: list[int] = []
         for statement in self.statements[1:]:
             body = Body(code, self.plans, statement, self.names, known, tile, checks, {})

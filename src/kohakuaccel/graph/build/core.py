@@ -109,7 +109,8 @@ class Tensor:
         """The element at `indices`, or `pad` where one of them is out of bounds."""
         found = tuple(Index.of(i) for i in indices)
         guards = tuple(g for g in (Guard(i, 0, n) for i, n in zip(found, self.shape)) if not g.always)
-        return Read(self.name, found, guards, Const(number(pad, self.kind)) if guards else None)
+        kind = "int" if self.kind == "word" else self.kind  # a word is padded with an integer that it holds
+        return Read(self.name, found, guards, Const(number(pad, kind)) if guards else None)
 
     def __add__(self, other: Tensor | Scalar) -> Tensor:
         return _binary("add", self, other)

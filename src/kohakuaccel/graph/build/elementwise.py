@@ -8,9 +8,11 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 
+from kohakuaccel.diagnostics import Refusal
 from kohakuaccel.graph.build.core import Tensor, number, pointwise, result_dtype
-from kohakuaccel.graph.dtypes import BOOL, DType, kind_of
+from kohakuaccel.graph.dtypes import BOOL, WORDS, DType, kind_of
 from kohakuaccel.graph.expr import Cast, Expr, Scalar, op
+from kohakuaccel.graph.requant import requantised
 from kohakuaccel.numerics import FP32, INT32
 
 LOG2E = math.log2(math.e)
@@ -115,6 +117,24 @@ def where(condition: Tensor, a: Operand, b: Operand) -> Tensor:
 def cast(x: Tensor, dtype: DType) -> Tensor:
     """The elements in another format: to an integer cut towards zero, to BOOL whether they are not zero."""
     return pointwise(lambda a: Cast(a, dtype), x, dtype=dtype, name="t_cast")
+
+
+def requantise(
+    x: Tensor, factor: Tensor | int, shift: int, low: int = -128, high: int = 127, dtype: DType = WORDS["S8"]
+) -> Tensor:
+    """clamp((x * factor + 2**(shift - 1)) >> shift, low, high), exact in 64 bits: ties go up.
+
+    x: integers of up to 32 bits. factor: one number, or a tensor that broadcasts (one per channel). Raises Refusal for
+    a shift that is not 1..62 and for bounds that `dtype` does not hold.
+    """
+    if not dtype.lowest <= low <= high <= dtype.max:
+        raise Refusal("the bounds of a requantisation are in its format", where="requantise", got=f"{low}..{high}")
+
+    def body(a: Expr, *rest: Expr) -> Expr:
+        return Cast(requantised(a, rest[0] if rest else int(factor), shift, low, high), dtype)  # pyright: ignore[reportArgumentType] - a number where no tensor is given
+
+    parts = (factor,) if isinstance(factor, Tensor) else ()
+    return pointwise(body, x, *parts, dtype=dtype, name="requantised")
 
 
 def exp(x: Tensor) -> Tensor:
