@@ -1,8 +1,8 @@
-"""Run tinygrad's own tests on the device KTPU and print a table, a row a file.
+"""Run tinygrad's own tests on a device of ours and print a table, a row a file.
 
-    python scripts/upstream_tinygrad.py path/to/tinygrad/checkout [files ...] [--matmul split] [--failures]
+    python scripts/upstream_tinygrad.py path/to/tinygrad/checkout [files ...] [--device TINYTPU] [--failures] [--counts]
 
-The tests are upstream's and are not shipped here: give a checkout of the version that kohakutpu.tinygrad works with
+The tests are upstream's and are not shipped here: give a checkout of the version that the devices work with
 (its folders test, extra and examples; the installed tinygrad is what is tested). They need torch, hypothesis, z3-solver
 and, for what they compute on the CPU device, clang. Without files, the device-generic ones below run.
 """
@@ -33,6 +33,18 @@ UNIT = (
     "setitem_schedule", "tensor_data", "linalg", "hashing", "allreduce", "winograd",
 )
 # fmt: on
+DEVICES = {"KTPU": "kohakutpu.tinygrad", "TINYTPU": "tinytpu.tinygrad"}
+"""By name: the package that registers it and counts its kernels."""
+COUNTS = """
+import atexit, {package} as device, pathlib
+
+def written():
+    report = device.report()
+    pathlib.Path({out!r}).write_text(str(report))
+
+atexit.register(written)
+"""
+"""A module that pytest loads: it registers a device, and leaves its counts when Python ends."""
 FILES = (
     "test_tiny.py",
     *(f"backend/test_{name}.py" for name in BACKEND),
@@ -46,8 +58,10 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("checkout", type=Path)
     parser.add_argument("files", nargs="*", help="below test/, as backend/test_ops.py")
-    parser.add_argument("--matmul", default="split", choices=("split", "mxfp7"))
-    parser.add_argument("--dev", default="KTPU")
+    parser.add_argument("--device", default="KTPU", choices=DEVICES)
+    parser.add_argument("--matmul", default="split", choices=("split", "mxfp7"), help="numerics of KTPU")
+    parser.add_argument("--dev", default="", help="what DEV is; the device's name where it is not given")
+    parser.add_argument("--counts", action="store_true", help="what ran where, of each file")
     parser.add_argument("--timeout", type=int, default=1800, help="seconds a file")
     parser.add_argument("--failures", action="store_true", help="name failed tests with their first line")
     parser.add_argument("--slow", action="store_true", help="with the tests that upstream itself marks slow")
@@ -65,6 +79,8 @@ def main() -> int:
             print(row.line, flush=True)
             if args.failures:
                 print("".join(f"    {line}\n" for line in row.failures), end="", flush=True)
+            if args.counts:
+                print("".join(f"    {line}\n" for line in row.ran.splitlines()), end="", flush=True)
     total = {key: sum(row.counts[key] for row in rows) for key in ("passed", "failed", "skipped")}
     print(Row("all", total, sum(row.seconds for row in rows), sum(row.cpu for row in rows), []).line)
     return 1 if total["failed"] else 0
@@ -79,6 +95,8 @@ class Row:
     seconds: float
     cpu: float
     failures: list[str]
+    ran: str = ""
+    """The device's report."""
 
     @property
     def line(self) -> str:
@@ -95,13 +113,15 @@ def spent() -> float:
 
 def run(file: str, where: Path, args: argparse.Namespace) -> Row:
     """One file in a process of its own."""
-    out = where / "result.xml"
-    out.unlink(missing_ok=True)
+    out, ran = where / "result.xml", where / "counts.txt"
+    for old in (out, ran):
+        old.unlink(missing_ok=True)
+    (where / "device_and_counts.py").write_text(COUNTS.format(package=DEVICES[args.device], out=str(ran)))
     env = {
         **os.environ,
-        "DEV": args.dev,
+        "DEV": args.dev or args.device,
         "KTPU_MATMUL": args.matmul,
-        "KTPU_JOIN": "off",  # they count kernels
+        f"{args.device}_JOIN": "off",  # they count kernels
         "PARALLEL": "0",
         "CACHELEVEL": "0",
         "TEST_TIMEOUT": str(args.timeout),
@@ -110,7 +130,7 @@ def run(file: str, where: Path, args: argparse.Namespace) -> Row:
         env["RUN_SLOW"] = "1"
     else:
         env["SKIP_SLOW_TEST"] = "1"
-    command = [sys.executable, "-m", "pytest", "-p", "kohakutpu.tinygrad", "-q", f"test/{file}", f"--junitxml={out}"]
+    command = [sys.executable, "-m", "pytest", "-p", "device_and_counts", "-q", f"test/{file}", f"--junitxml={out}"]
     if args.k:
         command += ["-k", args.k]
     start, before = time.perf_counter(), spent()
@@ -122,7 +142,8 @@ def run(file: str, where: Path, args: argparse.Namespace) -> Row:
     seconds = time.perf_counter() - start
     if not out.exists():
         return Row(file, {"passed": 0, "failed": 1, "skipped": 0}, seconds, spent() - before, [tail])
-    return Row(file, counted(out), seconds, spent() - before, failures(out))
+    report = ran.read_text() if ran.exists() else ""
+    return Row(file, counted(out), seconds, spent() - before, failures(out), report)
 
 
 def counted(out: Path) -> dict[str, int]:
