@@ -1,4 +1,5 @@
-"""A run of one core: an image in, results, cycles and counters out (datasheet 2, 9, 10.6).
+"""Runs of one core: an image in, or one program and many data sets; results, cycles and counters out (datasheet 2, 9,
+10.6).
 
 Decides what is loaded where, what a run returns and how a fault reads; it must not know text or files, nor what an
 instruction does. The compiled interpreter is loaded at the first run.
@@ -8,55 +9,27 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cache
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from kohakuaccel.diagnostics import Fault, Refusal, SourceLine
+from kohakuaccel.diagnostics import Fault, Refusal
 from kohakuaccel.machine import Machine
 from tinytpu.isa.codes import SXU, Column
 from tinytpu.isa.opcodes import OPCODES
 from tinytpu.isa.words import text_of
-from tinytpu.units import errors
+from tinytpu.units import errors, given
 from tinytpu.units import state as s
 from tinytpu.units.faults import F, Lint
+from tinytpu.units.given import Filling, Image, Sets
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 _WAITS_ITSELF = frozenset(int(code) for code, opcode in OPCODES.items() if opcode.stall in ("C", "D"))
-
-
-@dataclass(frozen=True)
-class Image:
-    """What a core is loaded with: a bundle's content without its text.
-
-    instructions: int64[n, 9], columns isa.Column. vmem: address -> rows*columns int32 words (flat). wmem: address ->
-    rows*columns int8. amem: address -> rows int8. vmem_outputs, amem_outputs: addresses read back after the HALT, in
-    order. mxu_result: whether the column sums latched last are output too. records: records before END; None means
-    one per item above. lines: the source line of each instruction.
-    """
-
-    instructions: NDArray[np.int64]
-    vmem: Mapping[int, Sequence[int] | NDArray[np.int32]] = field(default_factory=dict[int, Sequence[int]])
-    wmem: Mapping[int, Sequence[int] | NDArray[np.int8]] = field(default_factory=dict[int, Sequence[int]])
-    amem: Mapping[int, Sequence[int] | NDArray[np.int8]] = field(default_factory=dict[int, Sequence[int]])
-    vmem_outputs: Sequence[int] = ()
-    amem_outputs: Sequence[int] = ()
-    mxu_result: bool = False
-    records: int | None = None
-    lines: Sequence[SourceLine | None] = ()
-
-    def record_count(self) -> int:
-        """Records before END."""
-        if self.records is not None:
-            return self.records
-        data = len(self.vmem) + len(self.wmem) + len(self.amem)
-        outputs = len(self.vmem_outputs) + len(self.amem_outputs) + int(self.mxu_result)
-        return data + len(self.instructions) + outputs
 
 
 class Remark(NamedTuple):
@@ -105,49 +78,28 @@ class Run:
         return [*out, f"cycles {self.cycles}", "status ok"]
 
 
+@dataclass(frozen=True)
+class Batch:
+    """What a program gave for n data sets: vmem: int32[n, outputs, rows * columns]; amem: int8[n, outputs, rows];
+    mxu_results: int32[n, columns] where they are output, else [n, 0]; cycles: int64[n]; load_cycles of each; counters:
+    int64[n] by name; remarks: of all sets, each once."""
+
+    vmem: NDArray[np.int32]
+    amem: NDArray[np.int8]
+    mxu_results: NDArray[np.int32]
+    cycles: NDArray[np.int64]
+    load_cycles: int
+    counters: Mapping[str, NDArray[np.int64]]
+    remarks: tuple[Remark, ...]
+    core: s.Core
+
+
 def _line(name: str, values: NDArray[np.int32] | NDArray[np.int8]) -> str:
     return " ".join([name, *(str(int(x)) for x in values)])
 
 
-def _fill(
-    name: str, values: Mapping[int, Sequence[int] | NDArray[np.int32] | NDArray[np.int8]],
-    memory: NDArray[np.int32] | NDArray[np.int8], written: NDArray[np.uint8], silicon: bool,
-) -> None:  # fmt: skip
-    info = np.iinfo(memory.dtype)
-    for address, items in values.items():
-        words = np.asarray(items, np.int64).reshape(-1)
-        if words.size != memory.shape[1]:
-            raise Refusal(
-                "an item is filled whole", where=f"{name}[{address}]", got=words.size, limit=f"{memory.shape[1]} values"
-            )
-        if silicon:
-            at = address % len(memory)
-        else:
-            at = address
-            if not 0 <= address < len(memory):
-                raise Refusal(f"{name} has {len(memory)} items", where=f"{name}[{address}]", limit=len(memory) - 1)
-            if words.min() < info.min or words.max() > info.max:
-                wrong = next(int(w) for w in words if not info.min <= w <= info.max)
-                raise Refusal(f"a value of {name} is {memory.dtype}", where=f"{name}[{address}]", got=wrong)
-        memory[at] = words.astype(memory.dtype)
-        written[at] = s.WRITTEN
-
-
-def _addresses(name: str, addresses: Sequence[int], machine: Machine, size: int, silicon: bool) -> list[int]:
-    most = int(machine.params.max_outputs)
-    if silicon:
-        # The counter of output records has just the bits for `most`.
-        return [a % size for a in addresses[: len(addresses) % (most + 1)]]
-    if len(addresses) > most:
-        raise Refusal(f"{name} outputs of one run", got=len(addresses), limit=most, hint="split into several runs")
-    for a in addresses:
-        if not 0 <= a < size:
-            raise Refusal(f"{name} has {size} items", where=f"output of {name}[{a}]", limit=size - 1)
-    return list(addresses)
-
-
-def _program(machine: Machine, image: Image, silicon: bool) -> NDArray[np.int64]:
-    fields = np.ascontiguousarray(image.instructions, np.int64).reshape(-1, len(Column))
+def _program(machine: Machine, instructions: NDArray[np.int64], silicon: bool) -> NDArray[np.int64]:
+    fields = np.ascontiguousarray(instructions, np.int64).reshape(-1, len(Column))
     words = int(machine.params.program_words)
     if len(fields) <= words:
         return fields
@@ -159,13 +111,15 @@ def _program(machine: Machine, image: Image, silicon: bool) -> NDArray[np.int64]
     return kept
 
 
-def _fault(machine: Machine, image: Image, core: s.Core, program: NDArray[np.int64], code: int) -> Fault:
+def _fault(
+    machine: Machine, image: Image | Sets, core: s.Core, program: NDArray[np.int64], code: int, number: int | None
+) -> Fault:
     pc = int(core.reg[s.PC])
     message = errors.fault(code, int(core.reg[s.WHY_GOT]), int(core.reg[s.WHY_LIMIT]))
     source = image.lines[pc] if pc < len(image.lines) else None
     unit = f"line {source.line}: {machine.name}" if source else machine.name
     name = text_of(machine, program[pc]) if pc < len(program) else ""
-    text = f"{message.what}; cycle {int(core.reg[s.WHEN])}"
+    text = f"{message.what}; cycle {int(core.reg[s.WHEN])}" + ("" if number is None else f" of data set {number}")
     return Fault(text, unit=unit, index=pc, disassembly=name, code=code, hint=message.hint, source=source)
 
 
@@ -183,16 +137,16 @@ def _remarks(core: s.Core, program: NDArray[np.int64], outputs: Sequence[int]) -
 
 @cache
 def _kernels() -> tuple[Any, Any, Any]:
-    """The compiled parts: decode, its tables, run. What depends on no other part compiles in a process beside this."""
+    """The compiled parts: decode, its tables, runs. What depends on no other part compiles in a process beside this."""
     from kohakuaccel.jit import compiling_beside, first_call
 
-    with first_call("the TinyTPU core", "tinytpu.units.run") as cold:
+    with first_call("the TinyTPU core", "tinytpu.units.sets") as cold:
         with compiling_beside("tinytpu.units.vpu_float") if cold else nullcontext():
             from tinytpu.units.decode import decode, tables
 
             import_module("tinytpu.units.dispatch")
-        from tinytpu.units.run import run
-    return decode, tables, run
+        from tinytpu.units.sets import run_sets
+    return decode, tables, run_sets
 
 
 def execute(machine: Machine, image: Image, *, silicon: bool = False, log: bool = False) -> Run:
@@ -202,59 +156,113 @@ def execute(machine: Machine, image: Image, *, silicon: bool = False, log: bool 
     does not say the hardware does stays refused. log: keep every executed instruction.
     Raises Refusal for an image that does not fit, Fault for what stops the run, with the instruction and its line.
     """
-    decode, tables, run = _kernels()
-    program = _program(machine, image, silicon)
-    timing, records = machine.timing, image.record_count()
+    program = _program(machine, image.instructions, silicon)
     room = 0
     while True:
         core = s.reset_core(machine, len(program), silicon=silicon, log=room)
-        _fill("VMEM", image.vmem, core.vmem, core.vmem_state, silicon)
-        _fill("WMEM", image.wmem, core.wmem, core.wmem_written, silicon)
-        _fill("AMEM", image.amem, core.amem, core.amem_written, silicon)
-        tiles = _addresses("VMEM", image.vmem_outputs, machine, len(core.vmem), silicon)
-        vectors = _addresses("AMEM", image.amem_outputs, machine, len(core.amem), silicon)
-        decode(program, core.program, core.setting, tables(machine))
-        first = int(timing.record) * records + int(timing.start) - 1
-        code = int(run(core, first, int(bool(vectors))))
-        if code:
-            raise _fault(machine, image, core, program, code)
+        fillings = (
+            given.filling("VMEM", image.vmem, core.vmem, silicon),
+            given.filling("WMEM", image.wmem, core.wmem, silicon),
+            given.filling("AMEM", image.amem, core.amem, silicon),
+        )
+        done = _execute(machine, image, program, core, fillings, silicon)
         if not log or room:
             break
         room = int(core.counts[s.N_INSTRUCTIONS])  # a run is the same each time, and now its length is known
-    return _result(machine, image, core, program, (tiles, vectors), first)
-
-
-def _result(
-    machine: Machine, image: Image, core: s.Core, program: NDArray[np.int64],
-    outputs: tuple[list[int], list[int]], first: int,
-) -> Run:  # fmt: skip
-    tiles, vectors = outputs
-    halt, rows = int(core.reg[s.TIME]), int(core.setting[s.S_ROWS])
-    for name, addresses, written in (("VMEM", tiles, core.vmem_state), ("AMEM", vectors, core.amem_written)):
-        for a in addresses:
-            if not written[a]:
-                raise Refusal("an output was never written", where=f"{name}[{a}]", hint="STORE or preload it")
-    if image.mxu_result and not core.reg[s.DISPATCHED]:
-        raise Refusal("mxu_result is output, and nothing was dispatched", where=machine.name, hint="drop record 3")
-    late = max(0, int(core.reg[s.DONE]) - (halt + 2)) if image.mxu_result else 0
-    shown = len(tiles) + len(vectors) + int(image.mxu_result)
-    cycles = halt + 2 + int(machine.timing.line) * shown + late
-    if cycles > machine.params.cycle_limit:
-        core.reg[s.WHY_LIMIT] = machine.params.cycle_limit
-        raise _fault(machine, image, core, program, F.TIMEOUT)
+    rows = int(machine.params.rows)
     return Run(
         machine=machine,
         image=image,
-        mxu_result=core.results.copy() if image.mxu_result else None,
-        vmem=[core.vmem[a].reshape(rows, -1).copy() for a in tiles],
-        amem=[core.amem[a].copy() for a in vectors],
-        cycles=cycles,
-        load_cycles=first,
-        execute_cycles=halt + 1 - first,
-        counters={name: int(core.counts[i]) for i, name in enumerate(s.COUNTED)},
-        remarks=_remarks(core, program, tiles),
+        mxu_result=done.mxu_results[0] if image.mxu_result else None,
+        vmem=[tile.reshape(rows, -1) for tile in done.vmem[0]],
+        amem=list(done.amem[0]),
+        cycles=int(done.cycles[0]),
+        load_cycles=done.load_cycles,
+        execute_cycles=int(core.reg[s.TIME]) + 1 - done.load_cycles,
+        counters={name: int(values[0]) for name, values in done.counters.items()},
+        remarks=done.remarks,
         hits=core.hits,
         spent=core.spent,
         log=core.log,
         core=core,
     )
+
+
+def execute_sets(machine: Machine, sets: Sets) -> Batch:
+    """Run one program on many data sets, each on a fresh core, in one compiled call.
+
+    Raises Refusal for a program or a filling that does not fit, Fault for what stops a run, with the instruction, its
+    line and the number of the set.
+    """
+    program = _program(machine, sets.instructions, silicon=False)
+    core = s.reset_core(machine, len(program))
+    fillings = (
+        given.checked("VMEM", sets.vmem, core.vmem, sets.count),
+        given.checked("WMEM", sets.wmem, core.wmem, sets.count),
+        given.checked("AMEM", sets.amem, core.amem, sets.count),
+    )
+    return _execute(machine, sets, program, core, fillings, silicon=False)
+
+
+def _execute(
+    machine: Machine,
+    what: Image | Sets,
+    program: NDArray[np.int64],
+    core: s.Core,
+    fillings: tuple[Filling, Filling, Filling],
+    silicon: bool,
+) -> Batch:
+    """Fillings are right; whatever else is wrong is refused here."""
+    decode, tables, run_sets = _kernels()
+    p, timing = machine.params, machine.timing
+    tiles = given.addresses("VMEM", what.vmem_outputs, machine, len(core.vmem), silicon)
+    vectors = given.addresses("AMEM", what.amem_outputs, machine, len(core.amem), silicon)
+    count = len(fillings[0].chosen)
+    out = np.zeros((count, len(tiles), core.vmem.shape[1]), np.int32)
+    out_vectors = np.zeros((count, len(vectors), core.amem.shape[1]), np.int8)
+    results = np.zeros((count, len(core.results)), np.int32)
+    ends, counts = np.zeros((count, 2), np.int64), np.zeros((count, len(s.COUNTED)), np.int64)
+    records = what.record_count()
+    first = int(timing.record) * records + int(timing.start) - 1
+    decode(program, core.program, core.setting, tables(machine))
+    slots = np.array(tiles, np.int64), np.array(vectors, np.int64)
+    stopped = run_sets(
+        core, first, what.mxu_result, *fillings[0], *fillings[1], *fillings[2], slots[0], out, slots[1], out_vectors,
+        results, ends, counts,
+    )  # fmt: skip
+    if stopped < count:
+        raise _stopped(machine, what, core, program, (tiles, vectors), stopped if count > 1 else None)
+    late = np.maximum(0, ends[:, 1] - (ends[:, 0] + 2)) if what.mxu_result else 0
+    shown = len(tiles) + len(vectors) + int(what.mxu_result)
+    cycles = ends[:, 0] + 2 + int(timing.line) * shown + late
+    if count and cycles.max() > p.cycle_limit:
+        core.reg[s.WHY_LIMIT] = p.cycle_limit
+        raise _fault(
+            machine, what, core, program, F.TIMEOUT, int(np.argmax(cycles > p.cycle_limit)) if count > 1 else None
+        )
+    return Batch(
+        out,
+        out_vectors,
+        results[:, : len(core.results) if what.mxu_result else 0],
+        cycles,
+        first,
+        {name: counts[:, i] for i, name in enumerate(s.COUNTED)},
+        _remarks(core, program, tiles),
+        core,
+    )
+
+
+def _stopped(
+    machine: Machine, what: Image | Sets, core: s.Core, program: NDArray[np.int64],
+    outputs: tuple[list[int], list[int]], number: int | None,
+) -> Fault | Refusal:  # fmt: skip
+    """Why a run stopped."""
+    code = int(core.reg[s.WHY])
+    if code:
+        return _fault(machine, what, core, program, code, number)
+    tiles, vectors = outputs
+    for name, addresses, written in (("VMEM", tiles, core.vmem_state), ("AMEM", vectors, core.amem_written)):
+        for a in addresses:
+            if not written[a]:
+                return Refusal("an output was never written", where=f"{name}[{a}]", hint="STORE or preload it")
+    return Refusal("mxu_result is output, and nothing was dispatched", where=machine.name, hint="drop record 3")
