@@ -168,12 +168,13 @@ def shift_left(code: Code, a: Tile, b: Tile) -> Exact:
 
 def shift_right(code: Code, a: Tile, b: Tile) -> Exact:
     """Arithmetic where the format is signed, as SHR is logical: what is negative is turned over before and after."""
+    least = min(max(b.low, 0), 31)
     if a.low >= 0:
-        return _within(code, code.vpu(VPU.SHR, a.value, b.value), b), 0, a.high
+        return _within(code, code.vpu(VPU.SHR, a.value, b.value), b), 0, a.high >> least
     minus = code.vpu(VPU.SUB, code.fill(0), code.vpu(VPU.CMPLT, a.value, code.fill(0)))
     positive = code.vpu(VPU.XOR, a.value, minus)
     shifted = _within(code, code.vpu(VPU.SHR, positive, b.value), b)
-    return code.vpu(VPU.XOR, shifted, minus), min(a.low, -1), max(a.high, 0)
+    return code.vpu(VPU.XOR, shifted, minus), min(a.low >> least, -1), max(a.high >> least, 0)
 
 
 BINARY: Mapping[str, Callable[[Code, Tile, Tile], Exact]] = {
