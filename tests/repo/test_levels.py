@@ -68,6 +68,7 @@ ORDER: dict[str, tuple[tuple[str, ...], ...]] = {
         ("asm", "results"),
         ("units",),
         ("lower",),
+        ("cores",),
         ("runner",),
         ("trace",),
         ("programs",),

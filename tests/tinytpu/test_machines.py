@@ -22,6 +22,10 @@ SHEET = {
     "tiles_max": 31,
     "cycle_limit": 50000,
     "clock_mhz": 100,
+    "noc_packets": 1,
+    "noc_packet_words": 4,
+    "noc_inbox": 8,
+    "host_links": 1,
 }
 
 
@@ -43,6 +47,11 @@ def test_the_default_machine_is_the_sheets() -> None:
 def test_a_machine_that_cannot_be(params: dict[str, int], text: str) -> None:
     with pytest.raises(DefinitionError, match=text):
         machines.load().with_(params=params)
+
+
+def test_a_packet_takes_a_cycle() -> None:
+    with pytest.raises(DefinitionError, match=r"timing\.noc_remote: a packet takes a cycle; got 0"):
+        machines.load().with_(timing={"noc_remote": 0})
 
 
 def test_presets_load() -> None:

@@ -40,5 +40,10 @@ def check_machine(machine: Machine) -> None:
         raise DefinitionError(
             "a row is whole pairs: PAIR_ROTATE turns two lanes", where=f"{machine.name}: params.columns", got=p.columns
         )
+    for name in ("noc_remote", "noc_loopback"):
+        if machine.timing[name] < 1:
+            raise DefinitionError(
+                "a packet takes a cycle", where=f"{machine.name}: timing.{name}", got=machine.timing[name], limit=1
+            )
     if not machine.units_of("CORE"):
         raise DefinitionError("a machine has at least one core", where=machine.name)
