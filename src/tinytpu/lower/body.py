@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 
 import numpy as np
 
@@ -32,11 +33,13 @@ from kohakuaccel.graph.scalar import to_word
 from kohakuaccel.graph.verify import format_of, kind
 from kohakuaccel.numerics import FP32, INT32
 from tinytpu.isa.codes import VPU
-from tinytpu.lower.code import Code, Leaf
+from tinytpu.lower.code import Code, Leaf, Result
 from tinytpu.lower.data import Data
-from tinytpu.lower.numbers import Tile, convert, identity, operate, reinterpret
-from tinytpu.lower.numbers.base import bits_of, check_format, check_inside, integer, is_real, span
+from tinytpu.lower.numbers import Tile, convert, identity, operate, reinterpret, wide
+from tinytpu.lower.numbers.base import bits_of, check_format, integer, is_real, span
 from tinytpu.lower.numbers.operations import constant
+from tinytpu.lower.numbers.pairs import Pair
+from tinytpu.lower.reach import Reach
 from tinytpu.lower.requant import requantise
 
 
@@ -76,18 +79,18 @@ class Body:
     spans: dict[Expr, tuple[int, int]]
     _done: dict[tuple[int, int], tuple[Expr, Tile]] = field(default_factory=dict[tuple[int, int], tuple[Expr, Tile]])
 
-    def value(self, expr: Expr, step: int, pad: int | None = None) -> Tile:
-        """The tile of an expression at a step of the fold. pad: the word of lanes without a term, for a plain read."""
+    def value(self, expr: Expr, step: int, pad: Tile | None = None) -> Tile:
+        """The tile of an expression at a step of the fold. pad: what lanes without a term hold, for a plain read."""
         found = self._done.get((id(expr), step))
         if found is None:
             self._done[id(expr), step] = found = (expr, self._value(expr, step, pad))
         return found[1]
 
-    def _value(self, expr: Expr, step: int, pad: int | None) -> Tile:
+    def _value(self, expr: Expr, step: int, pad: Tile | None) -> Tile:
         if isinstance(expr, Const):
             return constant(self.code, expr.value, {"real": FP32, "int": INT32, "bool": BOOL}[expr.kind])
         if isinstance(expr, Cast) and isinstance(expr.arg, Const) and isinstance(expr.dtype, WordFormat):
-            check_inside(expr.dtype, str(expr))
+            check_format(expr.dtype, str(expr))
             number = np.asarray(expr.arg.value, np.float64 if expr.arg.kind == "real" else np.int64)
             return constant(self.code, int(to_word(number, expr.dtype)), expr.dtype)
         if isinstance(expr, Read):
@@ -95,7 +98,7 @@ class Body:
         if kind(expr, self.names) != "real" and host_filled(expr):
             return self._index(expr, step)
         if isinstance(expr, Iota):  # of a gathered index
-            value = self._leaf(expr, INT32, step, 0)
+            value = self._leaf(expr, INT32, step)
             return integer(value, INT32, *expr.index.interval(), str(expr))
         if isinstance(expr, Cast):
             return convert(self.code, self.value(expr.arg, step), expr.dtype)
@@ -103,19 +106,23 @@ class Body:
             return reinterpret(self.code, self.value(expr.arg, step), expr.dtype)
         assert isinstance(expr, Op)
         requantisation = as_requantised(expr)
-        if requantisation is not None:
-            return self._requantised(requantisation, step)
+        made = None if requantisation is None else self._requantised(requantisation, step)
+        if made is not None:
+            return made
         check_operands(expr, self.names)
         return operate(self.code, expr.name, [self.value(a, step) for a in expr.args], self.checks)
 
-    def _requantised(self, found: Requantised, step: int) -> Tile:
+    def _requantised(self, found: Requantised, step: int) -> Tile | None:
+        """None where a value or a factor may be beyond 32 bits."""
         factor = found.factor
         scale = constant(self.code, factor, INT32) if isinstance(factor, int) else self.value(factor, step)
         value, bounds = self.value(found.value, step), (found.low, found.high)
+        if value.top is not None or scale.top is not None:
+            return None
         made = requantise(self.code, value, scale, found.shift, rounded=found.rounded, low=bounds[0], high=bounds[1])
         return made._replace(dtype=WIDE)
 
-    def _leaf(self, expr: Expr, dtype: DType, step: int, pad: int) -> int:
+    def _leaf(self, expr: Expr, dtype: DType, step: int, pad: int | None = None, part: int = 0) -> int:
         follows = expr.ranges()
         data = Data(
             expr,
@@ -124,25 +131,43 @@ class Body:
             self.statement.reduced,
             not follows.isdisjoint(self.statement.ranges),
             not follows.isdisjoint(self.statement.reduced),
-            pad,
+            (None if pad is None else self.code.constant(pad)) or 0,
+            part,
         )
         return self.code.source(self.plans.leaf(data, self.tile, step))
 
-    def _read(self, read: Read, step: int, pad: int | None) -> Tile:
+    def _read(self, read: Read, step: int, pad: Tile | None) -> Tile:
         if read.value in self.known:
             return self.known[read.value]
         dtype = check_format(self.names[read.value].dtype, f"value {read.value}")
-        value = self._leaf(read, dtype, step, pad or 0)
+        if wide.is_wide(dtype):
+            return self._words(read, dtype, self.reach.of(read), step, pad)
+        value = self._leaf(read, dtype, step, None if pad is None else pad.value)
         return Tile(value, dtype) if is_real(dtype) else Tile(value, dtype, *_span_of(self.names[read.value], read))
 
+    def _words(self, expr: Expr, dtype: DType, found: tuple[int, int], step: int, pad: Tile | None) -> Tile:
+        """A word of 64 bits that the host fills: two tiles, or one where its numbers fit."""
+        low = self._leaf(expr, dtype, step, None if pad is None else pad.value)
+        if pad is not None:
+            found = min(found[0], pad.low), max(found[1], pad.high)
+        if wide.fits(found):
+            return Tile(low, dtype, *found)
+        padded = None if pad is None else wide.pair_of(self.code, pad).high
+        return wide.made(Pair(low, self._leaf(expr, dtype, step, padded, 1)), dtype, found)
+
     def _index(self, expr: Expr, step: int) -> Tile:
-        dtype = check_inside(format_of(expr, self.names) or INT32, str(expr))
-        value = self._leaf(expr, dtype, step, 0)
+        dtype = check_format(format_of(expr, self.names) or INT32, str(expr))
         if expr not in self.spans:
             found = Data(expr, dtype, self.statement.ranges, self.statement.reduced, by_point=True, by_fold=True)
             reach = np.asarray(found.exact(self.names))
             self.spans[expr] = int(reach.min()), int(reach.max())
-        return integer(value, dtype, *self.spans[expr], str(expr))
+        if wide.is_wide(dtype):
+            return self._words(expr, dtype, self.spans[expr], step, None)
+        return integer(self._leaf(expr, dtype, step), dtype, *self.spans[expr], str(expr))
+
+    @cached_property
+    def reach(self) -> Reach:
+        return Reach(self.names)
 
     def folded(self, steps: int, ragged: bool) -> Tile:
         """The body folded over the steps, lane by lane: each lane holds its own terms' result."""
@@ -152,10 +177,11 @@ class Body:
         check_format(statement.dtype, f"statement {statement.name}")
         neutral = identity(self.code, op, statement.dtype)
         plain = isinstance(statement.body, Read)
-        bucket = op == "sum" and not is_real(statement.dtype) and steps >= GATHERED
+        two = wide.is_wide(statement.dtype)
+        bucket = op == "sum" and not is_real(statement.dtype) and not two and steps >= GATHERED
         total: Tile | None = None
         for step in range(steps):
-            term = self.value(statement.body, step, self.code.constant(neutral.value) if plain else None)
+            term = self.value(statement.body, step, neutral if plain else None)
             if ragged and step == steps - 1 and not plain:
                 term = operate(self.code, "where", (self._mask(step), term, neutral), self.checks)
             if bucket:
@@ -210,6 +236,8 @@ def across(code: Code, op: str, a: Tile, lanes: int, whole: bool) -> Tile:
     end = "_TILE" if whole else ""
     if is_real(a.dtype):
         return _across_real(code, op, a, whole)
+    if wide.is_wide(a.dtype):
+        return wide.across(code, op, a, lanes, whole)
     name = {"sum": "SUM", "prod": "MUL", "max": "MAX", "min": "MIN"}[op]
     turned = isinstance(a.dtype, WordFormat) and not a.dtype.signed and a.dtype.bits == 32 and op in ("max", "min")
     sign = code.fill(1 << 31) if turned else 0
@@ -238,7 +266,15 @@ def _across_real(code: Code, op: str, a: Tile, whole: bool) -> Tile:
 def settled(code: Code, a: Tile, statement: Statement) -> Tile:
     """A fold's result in the statement's format."""
     dtype = statement.dtype
-    return convert(code, Tile(a.value, WORDS["S32"], a.low, a.high), dtype) if isinstance(dtype, WordFormat) else a
+    narrow = isinstance(dtype, WordFormat) and not wide.is_wide(dtype)
+    return convert(code, Tile(a.value, WORDS["S32"], a.low, a.high), dtype) if narrow else a
+
+
+def leave(code: Code, a: Tile, number: int, tile: int) -> None:
+    """A value is output `number` for a tile."""
+    code.store(a.value, Result(number, tile))
+    if a.top is not None:
+        code.store(a.top, Result(~number, tile))
 
 
 def check_operands(expr: Op, names: Mapping[str, Value]) -> None:
@@ -246,4 +282,4 @@ def check_operands(expr: Op, names: Mapping[str, Value]) -> None:
     for arg in expr.args:
         found = format_of(arg, names)
         if found is not None:
-            check_inside(found, str(expr)[:200])
+            check_format(found, str(expr)[:200])

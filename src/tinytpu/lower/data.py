@@ -15,7 +15,7 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from kohakuaccel.graph import BOOL, DType, Expr, Range, Value, WordFormat, numpy_of
+from kohakuaccel.graph import BOOL, WORDS, DType, Expr, Range, Value, numpy_of
 from kohakuaccel.graph.native import Box
 from kohakuaccel.graph.points import Array
 from kohakuaccel.numerics import FP32
@@ -23,20 +23,22 @@ from kohakuaccel.numerics import FP32
 Words = NDArray[np.int32]
 
 
-def words(values: Array, dtype: DType) -> Words:
-    """Values as lanes hold them: int32[...]."""
+def words(values: Array, dtype: DType, part: int = 0) -> Words:
+    """Values as lanes hold them: int32[...]. part: of values of 64 bits the low (0) or the high word (1)."""
     if dtype == FP32:
         return np.ascontiguousarray(values, np.float32).view(np.int32).reshape(values.shape)
-    return np.ascontiguousarray(values).astype(np.int64).astype(np.int32).reshape(values.shape)
+    return (np.ascontiguousarray(values).astype(np.int64) >> 32 * part).astype(np.int32).reshape(values.shape)
 
 
-def numbers(lanes: Words, dtype: DType) -> Array:
-    """What lanes hold as an array of the format's own dtype."""
+def numbers(lanes: Words, dtype: DType, top: Words | None = None) -> Array:
+    """What lanes hold as an array of the format's own dtype. top: the high words, of numbers that have them."""
     if dtype == FP32:
         return np.ascontiguousarray(lanes).view(np.float32)
     if dtype == BOOL:
         return lanes != 0
-    wide = lanes.view(np.uint32) if isinstance(dtype, WordFormat) and not dtype.signed else lanes
+    if top is not None:
+        return (top.astype(np.int64) << 32 | lanes.view(np.uint32)).astype(numpy_of(dtype))
+    wide = lanes.view(np.uint32) if dtype == WORDS["U32"] else lanes
     return wide.astype(numpy_of(dtype))
 
 
@@ -114,7 +116,7 @@ class Places(Protocol):
 @dataclass(frozen=True)
 class Data:
     """A data plan. expr: what is read, None for the mask of lanes that hold a term. by_point, by_fold: what it follows.
-    pad: the word of lanes that hold no term; lanes without an element hold `pad` too."""
+    pad: the word of lanes that hold no term; lanes without an element hold `pad` too. part: see `words`."""
 
     expr: Expr | None
     dtype: DType
@@ -123,6 +125,7 @@ class Data:
     by_point: bool
     by_fold: bool
     pad: int = 0
+    part: int = 0
 
     def exact(self, names: Mapping[str, Value]) -> Array:
         """The numbers of an expression that reads nothing."""
@@ -137,7 +140,7 @@ class Data:
         rank = len(self.ranges)
         points = tuple(r.extent for r in self.ranges) if self.by_point else (1,) * rank
         folds = tuple(r.extent for r in self.folded) if self.by_fold else (1,) * len(self.folded)
-        whole = np.broadcast_to(words(array, self.dtype), (*points, *folds))
+        whole = np.broadcast_to(words(array, self.dtype, self.part), (*points, *folds))
         return whole.reshape(prod(points), prod(folds))
 
     def fill(self, layout: Places, known: Mapping[str, Array], names: Mapping[str, Value]) -> Words:

@@ -22,8 +22,8 @@ from kohakuaccel.machine import Machine
 from kohakuaccel.numerics import INT8, INT32
 from tinytpu.lower.allocate import Program, allocate
 from tinytpu.lower.blocks import Block, Dispatches, Matrix
-from tinytpu.lower.body import Body, Plans
-from tinytpu.lower.code import Code, Result
+from tinytpu.lower.body import Body, Plans, leave
+from tinytpu.lower.code import Code
 from tinytpu.lower.data import Data
 from tinytpu.lower.numbers import Tile
 from tinytpu.units.core import Image, execute
@@ -220,7 +220,7 @@ class _Finish:
             body = Body(code, self.plans, statement, self.names, known, tile, checks, {})
             known[statement.name] = body.value(statement.body, 0)
         for number, name in enumerate(self.outputs):
-            code.store(known[name].value, Result(number, tile))
+            leave(code, known[name], number, tile)
         self.checked = self.checked or bool(checks)
 
 

@@ -5,18 +5,18 @@ Decides what goes into which slot of which run, and counts it. It must not know 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
 
 import numpy as np
 from numpy.typing import NDArray
 
 from kohakuaccel.diagnostics import Refusal
-from kohakuaccel.graph import Value
+from kohakuaccel.graph import DType, Value
 from kohakuaccel.graph.points import Array
 from kohakuaccel.machine import Machine
 from tinytpu.lower.allocate import Program
-from tinytpu.lower.code import Carry, Fill, Leaf
+from tinytpu.lower.code import Carry, Fill, Leaf, Result
 from tinytpu.lower.data import Words, numbers
 from tinytpu.lower.numbers.functions import SINE_LIMIT
 from tinytpu.lower.product import Product, feeds
@@ -50,19 +50,41 @@ def run_stage(stage: Stage, known: Mapping[str, Array], names: Mapping[str, Valu
     """The stage's outputs, by name: [chunks, points] where a fold was cut in parts, else of the statement's shape."""
     layout = stage.layout
     filled = [data.fill(layout, known, names) for data in stage.data]
-    results = np.zeros((len(stage.outputs) + stage.checked, layout.tiles, 1, layout.lanes), np.int32)
+    room = _Room.of(stage, (p for unit in stage.units for p in unit.programs))
     for first, unit in stage.runs():
         carried: dict[int, Words] = {}
         for program in unit.programs:
-            _run(stage.machine, program, first, layout.chunks, filled, results, carried, counts)
+            _run(stage.machine, program, first, layout.chunks, filled, room.results, carried, counts)
     if stage.checked:
-        _check(stage, results[-1, :, 0])
+        _check(stage, room.results[len(stage.outputs)][:, 0])
     by_name = {s.name: s for s in stage.statements}
     found: dict[str, Array] = {}
-    for tiles, name in zip(results[:, :, 0], stage.outputs):
-        flat = numbers(layout.gathered(tiles), by_name[name].dtype)
+    for number, name in enumerate(stage.outputs):
+        flat = room.taken(stage, number, by_name[name].dtype)
         found[name] = flat if layout.chunks > 1 else flat.reshape(by_name[name].shape)
     return found
+
+
+@dataclass
+class _Room:
+    """What programs leave. results: int32[tiles, 1, lanes] each: the outputs, what is checked, high words from the
+    end. pairs: outputs that have high words."""
+
+    results: Sequence[Words]
+    pairs: frozenset[int]
+
+    @staticmethod
+    def of(stage: Stage | Product, programs: Iterable[Program]) -> _Room:
+        places = {place.number for p in programs for _, place in p.outputs if isinstance(place, Result)}
+        pairs = frozenset(~number for number in places if number < 0)
+        rows = len(stage.outputs) * (2 if pairs else 1) + stage.checked
+        return _Room(list(np.zeros((rows, stage.layout.tiles, 1, stage.layout.lanes), np.int32)), pairs)
+
+    def taken(self, stage: Stage | Product, number: int, dtype: DType) -> Array:
+        """Output `number`: [chunks, points]."""
+        gathered = stage.layout.gathered
+        top = gathered(self.results[~number][:, 0]) if number in self.pairs else None
+        return numbers(gathered(self.results[number][:, 0]), dtype, top)
 
 
 def _run(
@@ -106,7 +128,7 @@ def run_product(
     """The outputs of a product of operands that are int8, by name."""
     layout = stage.layout
     filled = [data.fill(layout, known, names) for data in stage.data]
-    results = np.zeros((len(stage.outputs), layout.tiles, 1, layout.lanes), np.int32)
+    room = _Room.of(stage, (fed.program for unit in stage.units.values() for fed in unit))
     vectors, weights = feeds(stage, operands)
     for block, programs in stage.runs():
         carried: dict[int, Words] = {}
@@ -114,11 +136,11 @@ def run_product(
         for fed in programs:
             wmem = {slot: columns[at] for slot, at in fed.wmem.items()}
             amem = {slot: rows[at] for slot, at in fed.amem.items()}
-            _run(stage.machine, fed.program, block.first, 1, filled, results, carried, counts, wmem, amem)
+            _run(stage.machine, fed.program, block.first, 1, filled, room.results, carried, counts, wmem, amem)
     by_name = {s.name: s for s in stage.statements}
     return {
-        name: numbers(layout.gathered(tiles), by_name[name].dtype).reshape(by_name[name].shape)
-        for tiles, name in zip(results[:, :, 0], stage.outputs)
+        name: room.taken(stage, number, by_name[name].dtype).reshape(by_name[name].shape)
+        for number, name in enumerate(stage.outputs)
     }
 
 

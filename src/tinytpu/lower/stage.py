@@ -15,12 +15,12 @@ from kohakuaccel.graph import Statement, Value
 from kohakuaccel.machine import Machine
 from tinytpu.isa.codes import VPU
 from tinytpu.lower.allocate import Program, allocate
-from tinytpu.lower.body import Body, Plans, across, settled
+from tinytpu.lower.body import Body, Plans, across, leave, settled
 from tinytpu.lower.code import Carry, Code, Line, Result
 from tinytpu.lower.data import Data, Layout
 from tinytpu.lower.errors import NotLowered
 from tinytpu.lower.numbers import Tile
-from tinytpu.lower.numbers.base import check_inside
+from tinytpu.lower.numbers.base import check_format
 
 MOST = 1 << 27
 """Lanes that the host fills or takes for one stage, of any one value."""
@@ -107,7 +107,7 @@ class _Builder:
         known: dict[str, Tile] = {}
         checks: list[int] = []
         for statement in self.statements:
-            check_inside(statement.dtype, f"statement {statement.name}")
+            check_format(statement.dtype, f"statement {statement.name}")
             body = Body(code, self.plans, statement, self.names, known, tile, checks, self.spans)  # pyright: ignore[reportArgumentType] - spans are kept by expression
             if statement.reduction is None:
                 known[statement.name] = body.value(statement.body, 0)
@@ -117,7 +117,7 @@ class _Builder:
                     total = across(code, statement.reduction.op, total, self.layout.depth, self.layout.held == 1)
                 known[statement.name] = settled(code, total, statement)
         for index, name in enumerate(self.outputs):
-            code.store(known[name].value, Result(index, tile))
+            leave(code, known[name], index, tile)
         if checks:
             found = checks[0]
             for other in checks[1:]:

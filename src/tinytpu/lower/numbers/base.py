@@ -1,7 +1,7 @@
 """What a tile's words mean: a format of the graph, and what is known of the numbers.
 
 Decides which formats lanes can hold: integers of up to 32 bits as int32 (narrow ones extended, unsigned 32 as bits),
-truth values as 0 and 1, binary32.
+words of 64 bits as one word where they fit int32 and else as two, truth values as 0 and 1, binary32.
 """
 
 from __future__ import annotations
@@ -21,17 +21,20 @@ HALF = 1 << 31
 
 class Tile(NamedTuple):
     """A value and its meaning. low, high: of integers and truth values, the least and greatest it can be. number: of
-    reals, whether it is known not to be a NaN."""
+    reals, whether it is known not to be a NaN. top: of a word of 64 bits that may not fit int32, its high word."""
 
     value: int
     dtype: DType
     low: int = 0
     high: int = 0
     number: bool = False
+    top: int | None = None
 
 
 def span(dtype: DType) -> tuple[int, int]:
     """The least and greatest integer of a format."""
+    if isinstance(dtype, WordFormat):
+        return (-1 << dtype.bits - 1, (1 << dtype.bits - 1) - 1) if dtype.signed else (0, (1 << dtype.bits) - 1)
     return int(dtype.lowest), int(dtype.max)
 
 
@@ -39,17 +42,10 @@ def check_format(dtype: DType, where: str) -> DType:
     """The format, where lanes can hold it. Raises NotLowered."""
     if dtype in (FP32, BOOL):
         return dtype
-    if isinstance(dtype, WordFormat | IntFormat) and dtype.bits <= 32:
+    if isinstance(dtype, WordFormat) or (isinstance(dtype, IntFormat) and dtype.bits <= 32):
         return dtype
-    hint = "cast to int32, uint32 or float32 on the host" if kind_of(dtype) in ("int", "word", "real") else ""
-    raise NotLowered(
-        "lanes hold integers of up to 32 bits, truth values and binary32", where=where, got=dtype.name, hint=hint
-    )
-
-
-def check_inside(dtype: DType, where: str) -> DType:
-    """The format of a part of an expression: 64-bit words too, as long as their numbers are known to fit 32 bits."""
-    return dtype if isinstance(dtype, WordFormat) else check_format(dtype, where)
+    hint = "cast to a word or to float32 on the host" if kind_of(dtype) in ("int", "real") else ""
+    raise NotLowered("lanes hold words, truth values and binary32", where=where, got=dtype.name, hint=hint)
 
 
 def bits_of(number: float) -> int:
@@ -59,18 +55,18 @@ def bits_of(number: float) -> int:
 
 
 def integer(value: int, dtype: DType, low: int, high: int, where: str) -> Tile:
-    """An integer that an operation made, low..high before it is brought into its format. Words wrap; where an integer
-    of the exact kind, or a word of 64 bits, might leave 32 bits, it is refused. The value's low 32 bits are right."""
-    if isinstance(dtype, WordFormat) and dtype.bits <= 32:
+    """An integer of up to 32 bits that an operation made, low..high before it is brought into its format. Words wrap;
+    where an integer of the exact kind might leave 32 bits, it is refused. The value's low 32 bits are right."""
+    if isinstance(dtype, WordFormat):
         return Tile(value, dtype, *span(dtype)) if wraps(dtype, low, high) else Tile(value, dtype, low, high)
     least, most = span(INT32)
-    if low < max(least, int(dtype.lowest)) or high > most:
+    if low < least or high > most:
         raise NotLowered(
-            "an integer of more than 32 bits, or of the exact kind, is known to fit 32",
+            "an integer of the exact kind is known to fit 32 bits",
             where=where,
             got=f"{dtype}, {low}..{high}",
-            limit=f"{max(least, int(dtype.lowest))}..{most}",
-            hint="compute in a word format of 32 bits, which wraps",
+            limit=f"{least}..{most}",
+            hint="compute in a word format, which wraps",
         )
     return Tile(value, dtype, low, high)
 

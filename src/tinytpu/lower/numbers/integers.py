@@ -1,7 +1,7 @@
-"""Integer and truth-value operations over tiles: wrapping, division of every kind, shifts, unsigned order.
+"""Integer and truth-value operations over tiles of up to 32 bits: division of every kind, shifts, unsigned order.
 
-Every function takes tiles of one format and gives the value and the span of the exact result; whoever calls brings it
-into its format.
+Every function takes tiles of one format and gives a value whose low 32 bits are those of the exact result; whoever
+calls knows its span, and brings it into its format.
 """
 
 from __future__ import annotations
@@ -10,63 +10,34 @@ from collections.abc import Callable, Mapping
 
 from tinytpu.isa.codes import VPU
 from tinytpu.lower.code import Code
-from tinytpu.lower.numbers.base import HALF, Tile, span, unsigned32
-
-Exact = tuple[int, int, int]
-"""A value and the least and greatest number it is, before it is brought into its format."""
+from tinytpu.lower.numbers import words
+from tinytpu.lower.numbers.base import HALF, Tile, unsigned32
 
 
-def _corners(what: Callable[[int, int], int], a: Tile, b: Tile) -> tuple[int, int]:
-    found = [what(x, y) for x in (a.low, a.high) for y in (b.low, b.high)]
-    return min(found), max(found)
+def plain(op: VPU) -> Callable[[Code, Tile, Tile], int]:
+    """An operation that is one instruction."""
+    return lambda code, a, b: code.vpu(op, a.value, b.value)
 
 
-def add(code: Code, a: Tile, b: Tile) -> Exact:
-    return code.vpu(VPU.ADD, a.value, b.value), a.low + b.low, a.high + b.high
+def neg(code: Code, a: Tile) -> int:
+    return code.unary("VNEG", a.value)
 
 
-def sub(code: Code, a: Tile, b: Tile) -> Exact:
-    return code.vpu(VPU.SUB, a.value, b.value), a.low - b.high, a.high - b.low
+def abs_(code: Code, a: Tile) -> int:
+    return a.value if a.low >= 0 else code.unary("VABS", a.value)
 
 
-def mul(code: Code, a: Tile, b: Tile) -> Exact:
-    return code.vpu(VPU.MUL, a.value, b.value), *_corners(lambda x, y: x * y, a, b)
-
-
-def neg(code: Code, a: Tile) -> Exact:
-    return code.unary("VNEG", a.value), -a.high, -a.low
-
-
-def abs_(code: Code, a: Tile) -> Exact:
-    if a.low >= 0:
-        return a.value, a.low, a.high
-    return code.unary("VABS", a.value), 0, max(-a.low, a.high)
-
-
-def greatest(code: Code, a: Tile, b: Tile) -> Exact:
-    span = max(a.low, b.low), max(a.high, b.high)
+def greatest(code: Code, a: Tile, b: Tile) -> int:
     if unsigned32(a.dtype):
-        return code.vpu(VPU.MAX_U32, a.value, b.value), *span
+        return code.vpu(VPU.MAX_U32, a.value, b.value)
     for one, other in ((a, b), (b, a)):
         if code.constant(one.value) == 0:
-            return code.vpu(VPU.RELU, other.value), *span
-    return code.vpu(VPU.MAX, a.value, b.value), *span
+            return code.vpu(VPU.RELU, other.value)
+    return code.vpu(VPU.MAX, a.value, b.value)
 
 
-def least(code: Code, a: Tile, b: Tile) -> Exact:
-    op = VPU.MIN_U32 if unsigned32(a.dtype) else VPU.MIN
-    return code.vpu(op, a.value, b.value), min(a.low, b.low), min(a.high, b.high)
-
-
-def _bits(op: VPU) -> Callable[[Code, Tile, Tile], Exact]:
-    def apply(code: Code, a: Tile, b: Tile) -> Exact:
-        value = code.vpu(op, a.value, b.value)
-        if min(a.low, b.low) < 0:
-            return value, *span(a.dtype)
-        top = (1 << max(a.high, b.high).bit_length()) - 1
-        return value, 0, min(top, min(a.high, b.high)) if op == VPU.AND else top
-
-    return apply
+def least(code: Code, a: Tile, b: Tile) -> int:
+    return code.vpu(VPU.MIN_U32 if unsigned32(a.dtype) else VPU.MIN, a.value, b.value)
 
 
 def less(code: Code, a: Tile, b: Tile) -> int:
@@ -88,7 +59,7 @@ def _zero_where(code: Code, b: Tile, value: int) -> int:
     return code.vpu(VPU.MUL, value, code.vpu(VPU.CMPNE, b.value, code.fill(0)))
 
 
-def _unsigned_quotient(code: Code, a: Tile, b: Tile) -> int:
+def unsigned_quotient(code: Code, a: Tile, b: Tile) -> int:
     """a / b of unsigned words; any word where b is 0."""
     if max(a.high, b.high) < HALF:
         return code.vpu(VPU.DIV, a.value, b.value)
@@ -103,25 +74,22 @@ def _unsigned_quotient(code: Code, a: Tile, b: Tile) -> int:
     return code.select(code.vpu(VPU.CMPLT, b.value, code.fill(0)), _no_less(code, a.value, b.value), small)
 
 
-def quotient(code: Code, a: Tile, b: Tile) -> Exact:
+def quotient(code: Code, a: Tile, b: Tile) -> int:
     """Cut towards zero; 0 where b is 0."""
     if unsigned32(a.dtype):
-        return _zero_where(code, b, _unsigned_quotient(code, a, b)), 0, a.high
-    most = max(abs(a.low), abs(a.high))
-    return code.vpu(VPU.DIV, a.value, b.value), min(0, a.low) if b.low >= 0 else -most, most
+        return _zero_where(code, b, unsigned_quotient(code, a, b))
+    return code.vpu(VPU.DIV, a.value, b.value)
 
 
 def _rest(code: Code, a: Tile, b: Tile) -> tuple[int, int]:
     """Quotient cut towards zero, and what is left; both any word where b is 0."""
-    whole = _unsigned_quotient(code, a, b) if unsigned32(a.dtype) else code.vpu(VPU.DIV, a.value, b.value)
+    whole = unsigned_quotient(code, a, b) if unsigned32(a.dtype) else code.vpu(VPU.DIV, a.value, b.value)
     return whole, code.vpu(VPU.SUB, a.value, code.vpu(VPU.MUL, whole, b.value))
 
 
-def remainder(code: Code, a: Tile, b: Tile) -> Exact:
+def remainder(code: Code, a: Tile, b: Tile) -> int:
     """What a cut quotient leaves; 0 where b is 0."""
-    most = max(abs(b.low), abs(b.high))
-    _, rest = _rest(code, a, b)
-    return _zero_where(code, b, rest), -most if a.low < 0 else 0, most if a.high > 0 else 0
+    return _zero_where(code, b, _rest(code, a, b)[1])
 
 
 def _below(code: Code, a: Tile, b: Tile, rest: int) -> int | None:
@@ -135,21 +103,19 @@ def _below(code: Code, a: Tile, b: Tile, rest: int) -> int | None:
     return code.vpu(VPU.AND, opposite, code.vpu(VPU.CMPNE, rest, zero))
 
 
-def floor_quotient(code: Code, a: Tile, b: Tile) -> Exact:
+def floor_quotient(code: Code, a: Tile, b: Tile) -> int:
     """Rounded down; 0 where b is 0."""
     whole, rest = _rest(code, a, b)
     below = _below(code, a, b, rest)
-    value = whole if below is None else code.vpu(VPU.SUB, whole, below)
-    most = max(abs(a.low), abs(a.high))
-    return _zero_where(code, b, value), -most if below is not None or a.low < 0 else 0, most
+    return _zero_where(code, b, whole if below is None else code.vpu(VPU.SUB, whole, below))
 
 
-def floor_remainder(code: Code, a: Tile, b: Tile) -> Exact:
+def floor_remainder(code: Code, a: Tile, b: Tile) -> int:
     """With the sign of b; 0 where b is 0."""
     _, rest = _rest(code, a, b)
     below = _below(code, a, b, rest)
     value = rest if below is None else code.vpu(VPU.ADD, rest, code.vpu(VPU.MUL, below, b.value))
-    return _zero_where(code, b, value), min(0, b.low), max(0, b.high)
+    return _zero_where(code, b, value)
 
 
 def _within(code: Code, value: int, amount: Tile) -> int:
@@ -160,32 +126,31 @@ def _within(code: Code, value: int, amount: Tile) -> int:
     return code.vpu(VPU.MUL, value, code.vpu(VPU.CMPEQ, high, code.fill(0)))
 
 
-def shift_left(code: Code, a: Tile, b: Tile) -> Exact:
-    value = _within(code, code.vpu(VPU.SHL, a.value, b.value), b)
-    top = min(max(b.high, 0), 32)
-    return value, min(0, a.low << top), max(0, a.high << top)
+def shift_left(code: Code, a: Tile, b: Tile) -> int:
+    return _within(code, code.vpu(VPU.SHL, a.value, b.value), b)
 
 
-def shift_right(code: Code, a: Tile, b: Tile) -> Exact:
+def shift_right(code: Code, a: Tile, b: Tile) -> int:
     """Arithmetic where the format is signed, as SHR is logical: what is negative is turned over before and after."""
-    least = min(max(b.low, 0), 31)
     if a.low >= 0:
-        return _within(code, code.vpu(VPU.SHR, a.value, b.value), b), 0, a.high >> least
-    minus = code.vpu(VPU.SUB, code.fill(0), code.vpu(VPU.CMPLT, a.value, code.fill(0)))
+        return _within(code, code.vpu(VPU.SHR, a.value, b.value), b)
+    if 0 <= b.low == b.high < 32:
+        return words.arithmetic_right(code, a.value, b.low)
+    minus = words.sign(code, a.value)
     positive = code.vpu(VPU.XOR, a.value, minus)
     shifted = _within(code, code.vpu(VPU.SHR, positive, b.value), b)
-    return code.vpu(VPU.XOR, shifted, minus), min(a.low >> least, -1), max(a.high >> least, 0)
+    return code.vpu(VPU.XOR, shifted, minus)
 
 
-BINARY: Mapping[str, Callable[[Code, Tile, Tile], Exact]] = {
-    "add": add,
-    "sub": sub,
-    "mul": mul,
+BINARY: Mapping[str, Callable[[Code, Tile, Tile], int]] = {
+    "add": plain(VPU.ADD),
+    "sub": plain(VPU.SUB),
+    "mul": plain(VPU.MUL),
     "max": greatest,
     "min": least,
-    "and": _bits(VPU.AND),
-    "or": _bits(VPU.OR),
-    "xor": _bits(VPU.XOR),
+    "and": plain(VPU.AND),
+    "or": plain(VPU.OR),
+    "xor": plain(VPU.XOR),
     "quot": quotient,
     "rem": remainder,
     "wdiv": floor_quotient,
@@ -195,4 +160,4 @@ BINARY: Mapping[str, Callable[[Code, Tile, Tile], Exact]] = {
     "shl": shift_left,
     "shr": shift_right,
 }
-UNARY: Mapping[str, Callable[[Code, Tile], Exact]] = {"neg": neg, "abs": abs_}
+UNARY: Mapping[str, Callable[[Code, Tile], int]] = {"neg": neg, "abs": abs_}

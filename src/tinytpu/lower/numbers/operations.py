@@ -13,8 +13,9 @@ from kohakuaccel.numerics import FP32, IntFormat
 from tinytpu.isa.codes import VPU
 from tinytpu.lower.code import Code
 from tinytpu.lower.errors import NotLowered
-from tinytpu.lower.numbers import functions, integers, reals
-from tinytpu.lower.numbers.base import Tile, bits_of, check_format, check_inside, extended, integer, is_real, wraps
+from tinytpu.lower.numbers import functions, integers, reals, wide
+from tinytpu.lower.numbers.base import Tile, bits_of, check_format, extended, integer, is_real, span, wraps
+from tinytpu.lower.numbers.spans import span_of
 
 
 def constant(code: Code, number: float | int | bool, dtype: DType) -> Tile:
@@ -22,16 +23,20 @@ def constant(code: Code, number: float | int | bool, dtype: DType) -> Tile:
     if is_real(dtype):
         bits = bits_of(number)
         return Tile(code.fill(bits), dtype, number=bits & reals.MAGNITUDE <= reals.INFINITY)
+    if wide.is_wide(dtype):
+        return wide.constant(code, int(number), dtype)
     return integer(code.fill(int(number)), dtype, int(number), int(number), "constant")
 
 
 def identity(code: Code, op: str, dtype: DType) -> Tile:
     """What a fold may take in without changing."""
+    if isinstance(dtype, WordFormat) and op in ("max", "min"):
+        return constant(code, span(dtype)[op == "min"], dtype)
     return constant(code, neutral(op, dtype), dtype)
 
 
-def _fitted(code: Code, exact: integers.Exact, dtype: DType, where: str) -> Tile:
-    value, low, high = exact
+def _fitted(code: Code, value: int, low: int, high: int, dtype: DType, where: str) -> Tile:
+    """A value of up to 32 bits, low..high before it is brought into its format."""
     if isinstance(dtype, WordFormat) and dtype.bits < 32 and wraps(dtype, low, high):
         value = extended(code, value, dtype)
     return integer(value, dtype, low, high, where)
@@ -56,24 +61,31 @@ def operate(code: Code, name: str, args: Sequence[Tile], checks: list[int]) -> T
         return operate(code, "add", (operate(code, "mul", args[:2], checks), args[2]), checks)
     if is_real(first.dtype):
         return _real(code, name, args, checks)
+    two = any(wide.is_wide(a.dtype) for a in args)
     if name == "less":
-        return truth(integers.less(code, first, args[1]))
+        return truth((wide if two else integers).less(code, first, args[1]))
     if name == "equal":
-        return truth(code.vpu(VPU.CMPEQ, first.value, args[1].value))
+        return truth(wide.equal(code, first, args[1]))
+    if two:
+        return wide.operate(code, name, args)
     dtype = next((a.dtype for a in args if isinstance(a.dtype, WordFormat)), first.dtype)
-    if name in integers.UNARY:
-        return _fitted(code, integers.UNARY[name](code, first), dtype, name)
-    if name not in integers.BINARY:
+    if name not in integers.UNARY and name not in integers.BINARY:
         raise NotLowered("an operation of integers that has instructions", where=name, got=str(dtype))
-    second = args[1]
-    if name in ("idiv", "mod") and second.low <= 0 <= second.high:
-        raise NotLowered("an exact division is known not to be by zero", where=name, got=f"{second.low}..{second.high}")
+    if name in ("idiv", "mod") and args[1].low <= 0 <= args[1].high:
+        raise NotLowered(
+            "an exact division is known not to be by zero", where=name, got=f"{args[1].low}..{args[1].high}"
+        )
+    reach = span_of(name, [(a.low, a.high) for a in args])
+    if name in integers.UNARY:
+        return _fitted(code, integers.UNARY[name](code, first), *reach, dtype, name)
     if name in ("max", "min") and dtype == BOOL:
         name = "or" if name == "max" else "and"
-    return _fitted(code, integers.BINARY[name](code, first, second), dtype, name)
+    return _fitted(code, integers.BINARY[name](code, first, args[1]), *reach, dtype, name)
 
 
 def _where(code: Code, condition: int, yes: Tile, no: Tile) -> Tile:
+    if wide.is_wide(yes.dtype):
+        return wide.where(code, condition, yes, no)
     if code.constant(no.value) == 0:
         value = code.vpu(VPU.MUL, yes.value, condition)
     else:
@@ -128,14 +140,13 @@ def _real(code: Code, name: str, args: Sequence[Tile], checks: list[int]) -> Til
 
 def convert(code: Code, a: Tile, dtype: DType) -> Tile:
     """A cast (see graph.scalar.convert)."""
-    check_inside(dtype, "cast")
+    check_format(dtype, "cast")
     if a.dtype == dtype:
         return a
     if dtype == BOOL:
-        value = reals.to_truth(code, a.value) if is_real(a.dtype) else code.vpu(VPU.CMPNE, a.value, code.fill(0))
-        return truth(value)
+        return truth(reals.to_truth(code, a.value) if is_real(a.dtype) else wide.to_truth(code, a))
     if is_real(dtype):
-        return a if is_real(a.dtype) else Tile(reals.from_integer(code, a), FP32, number=True)
+        return a if is_real(a.dtype) else Tile(_real_of(code, a), FP32, number=True)
     if isinstance(dtype, IntFormat):
         if is_real(a.dtype):
             raise NotLowered("a real becomes a word, which wraps", where="cast", got=str(dtype))
@@ -144,9 +155,15 @@ def convert(code: Code, a: Tile, dtype: DType) -> Tile:
                 "an integer is known to fit its format", where="cast", got=f"{a.low}..{a.high}", limit=str(dtype)
             )
         return Tile(a.value, dtype, a.low, a.high)
+    if wide.is_wide(dtype):
+        return wide.convert(code, a, dtype)
     if is_real(a.dtype):
-        return _fitted(code, (reals.to_word(code, a.value), -(1 << 40), 1 << 40), dtype, "cast")
-    return _fitted(code, (a.value, a.low, a.high), dtype, "cast")
+        return _fitted(code, reals.to_word(code, a.value), -(1 << 40), 1 << 40, dtype, "cast")
+    return _fitted(code, a.value, a.low, a.high, dtype, "cast")
+
+
+def _real_of(code: Code, a: Tile) -> int:
+    return wide.to_real(code, a) if wide.is_wide(a.dtype) else reals.from_integer(code, a)
 
 
 def reinterpret(code: Code, a: Tile, dtype: DType) -> Tile:
