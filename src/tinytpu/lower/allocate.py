@@ -7,7 +7,7 @@ filled where they are first needed and again after an eviction. It must not know
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -17,7 +17,7 @@ from kohakuaccel.machine import Machine
 from tinytpu.isa.codes import VPU
 from tinytpu.isa.vpu import VPU_OPS
 from tinytpu.isa.words import row_of
-from tinytpu.lower.code import TOUCH, Code, Fill, Line, Place, Source
+from tinytpu.lower.code import TOUCH, Code, Fill, Line, Place, Pool, Source
 
 
 @dataclass(frozen=True)
@@ -66,9 +66,11 @@ class _Step:
 class _Registers:
     """The state of the scan. steps: what has been made so far."""
 
-    code: Code
+    given: Mapping[int, Source]
     uses: dict[int, list[int]]
     free: list[int]
+    pooled: Mapping[int, tuple[int, int]]
+    """Constants that stand in a pool: its value and the lane."""
     where: dict[int, int] = field(default_factory=dict[int, int])
     stored: set[int] = field(default_factory=set[int])
     steps: list[_Step] = field(default_factory=list[_Step])
@@ -80,12 +82,15 @@ class _Registers:
             return self.free.pop()
 
         def distance(value: int) -> int:
-            clean = value in self.code.given or value in self.stored
+            if value < 0:  # a pool is wanted where a constant of it is that is in no register
+                absent = (v for v, (pool, _) in self.pooled.items() if pool == value and v not in self.where)
+                return min((self.uses[v][-1] for v in absent if self.uses[v]), default=1 << 30) * 2
+            clean = value in self.given or value in self.stored
             return self.uses[value][-1] * (2 if clean else 1)
 
         value = max((v for v in self.where if v not in kept), key=distance)
         register = self.where.pop(value)
-        if value not in self.code.given and value not in self.stored:
+        if value not in self.given and value not in self.stored:
             self.steps.append(_Step("STORE", {"src": register}, _Spilled(value)))
             self.stored.add(value)
             self.spills += 1
@@ -95,8 +100,15 @@ class _Registers:
         """A value into a register."""
         if value in self.where:
             return
+        if value in self.pooled:
+            pool, lane = self.pooled[value]
+            self.bring(pool, kept)
+            register = self.take((*kept, pool))
+            self.steps.append(_Step("BROADCAST_SCALAR", {"dst": register, "src": self.where[pool], "src2": lane}))
+            self.where[value] = register
+            return
         register = self.take(kept)
-        source = self.code.given.get(value)
+        source = self.given.get(value)
         if isinstance(source, Fill) and source.immediate is not None:
             self.steps.append(_Step("VFILL", {"dst": register, "imm": source.immediate}))
         else:
@@ -128,23 +140,65 @@ class _Registers:
 
 
 def allocate(code: Code, machine: Machine) -> Program | None:
-    """The code as one program, or None where it does not fit the machine's memories."""
+    """The code as one program, or None where it does not fit the machine's memories.
+
+    Constants that no VFILL makes are loaded one by one, or moved out of a tile that holds several: what takes fewer
+    cycles.
+    """
     p = machine.params
     lines = code.live()
     if len(lines) >= p.program_words:
         return None
-    direct = [line for line in lines if line.place is not None and line.sources[0][1] in code.given]
-    lines = [line for line in lines if line.place is None or line.sources[0][1] not in code.given]
+    direct = [line for line in lines if line.form == "STORE" and line.sources[0][1] in code.given]
+    lines = [line for line in lines if line.form != "STORE" or line.sources[0][1] not in code.given]
+    shown = [(code.given[line.sources[0][1]], line.place) for line in direct if line.place is not None]
+    pools = _pools(code, lines, p.rows * p.columns) if p.vregs >= POOLED_FROM else ({}, {})
+    found = [_allocated(code, lines, shown, *way, machine) for way in (pools, ({}, {})) if way[0] or way is not pools]
+    return min((made for made in found if made is not None), key=lambda made: made[1], default=(None, 0))[0]
+
+
+POOLED_FROM = 6
+"""Registers from which on one may hold a pool: an instruction reads three."""
+LEAST_POOLED = 3
+"""Constants from which on a pool takes fewer cycles: a load of seven, and a move of four each, for seven each."""
+
+
+def _pools(code: Code, lines: Sequence[Line], lanes: int) -> tuple[dict[int, Source], dict[int, tuple[int, int]]]:
+    """Tiles of constants, as values below 0, and where each constant stands."""
+    sources = {value: code.given.get(value) for line in lines for value in line.reads()}
+    fills = {value: s.bits for value, s in sources.items() if isinstance(s, Fill) and s.immediate is None}
+    if len(fills) < LEAST_POOLED:
+        return {}, {}
+    values = list(fills)
+    pools: dict[int, Source] = {}
+    places: dict[int, tuple[int, int]] = {}
+    for start in range(0, len(values), lanes):
+        pool = -1 - len(pools)
+        group = values[start : start + lanes]
+        pools[pool] = Pool(tuple(fills[value] for value in group))
+        places |= {value: (pool, lane) for lane, value in enumerate(group)}
+    return pools, places
+
+
+def _allocated(
+    code: Code,
+    lines: Sequence[Line],
+    shown: Sequence[tuple[Source, Place]],
+    pools: Mapping[int, Source],
+    places: Mapping[int, tuple[int, int]],
+    machine: Machine,
+) -> tuple[Program, int] | None:
+    """The program, and what it takes where nothing waits for the array. shown: sources that are output as they are."""
+    p = machine.params
     uses: dict[int, list[int]] = defaultdict(list)
     for at in range(len(lines) - 1, -1, -1):
         for value in dict.fromkeys(lines[at].reads()):
             uses[value].append(at)  # from the last to the first: the next use is the last element
-    scan = _Registers(code, uses, list(range(p.vregs))[::-1])
+    scan = _Registers({**code.given, **pools}, uses, list(range(p.vregs))[::-1], places)
     for line in lines:
         scan.line(line)
-    if len(scan.steps) >= p.program_words:
-        return None
-    shown = [(code.given[line.sources[0][1]], line.place) for line in direct if line.place is not None]
+        if len(scan.steps) >= p.program_words:
+            return None
     slots = _slots(scan.steps, [source for source, _ in shown], p.vmem_tiles)
     if slots is None:
         return None
@@ -161,8 +215,8 @@ def allocate(code: Code, machine: Machine) -> Program | None:
     program = np.array(rows, np.int64)
     records = len(rows) + len(given) + len(outputs)
     busy = [_cycles(step, machine) for step in scan.steps]
-    total = 2 * records + sum(busy) + 1 + 4 + len(outputs) if all(busy) else 0
-    return Program(program, given, tuple(outputs), scan.spills, total)
+    total = 2 * records + sum(busy) + 1 + 4 + len(outputs)
+    return Program(program, given, tuple(outputs), scan.spills, total if all(busy) else 0), total
 
 
 def _slots(

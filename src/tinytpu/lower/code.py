@@ -43,7 +43,14 @@ class Carry:
     value: int
 
 
-Source = Leaf | Fill | Carry
+@dataclass(frozen=True, slots=True)
+class Pool:
+    """A tile of several words, each of which is moved to all lanes where it is wanted: unsigned numbers, by lane."""
+
+    words: tuple[int, ...]
+
+
+Source = Leaf | Fill | Carry | Pool
 """What a value is that no instruction of the code makes."""
 
 

@@ -7,7 +7,7 @@ through the host is a stage's output, and counted. It must not know instructions
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from math import prod
 from typing import Literal
@@ -38,8 +38,9 @@ from kohakuaccel.machine import Machine
 from tinytpu import machines
 from tinytpu.lower.body import host_filled
 from tinytpu.lower.data import Data
+from tinytpu.lower.joined import Joined, join
 from tinytpu.lower.product import Product, as_product, beyond, certain, choose_product
-from tinytpu.lower.run import Counts, run_product, run_stage
+from tinytpu.lower.run import Counts, run_joined, run_product, run_stage
 from tinytpu.lower.stage import Stage, choose, in_parts
 
 
@@ -58,7 +59,7 @@ class Multiplied:
     """A product for the array. certain: whether its operands cannot be anything but int8; where they are not and
     nobody demanded the array, `otherwise` computes it on the vector unit."""
 
-    product: Product
+    product: Product | Joined
     certain: bool
     otherwise: Callable[[], tuple[tuple[Step, ...], Mapping[str, Value]]] | None
 
@@ -69,7 +70,7 @@ class Multiplied:
         return f"{self.product.text()}\n  operands beyond int8: {way}"
 
 
-Step = Stage | Multiplied | Addresses
+Step = Stage | Joined | Multiplied | Addresses
 
 
 @dataclass(frozen=True)
@@ -127,7 +128,8 @@ def _run(step: Step, known: dict[str, Array], values: Mapping[str, Value], total
         operands = step.product.operands(known, values)
         why = beyond(operands, f"statement {step.product.statements[0].name}")
         if why is None:
-            known.update(run_product(step.product, operands, known, values, total))
+            run = run_joined if isinstance(step.product, Joined) else run_product
+            known.update(run(step.product, known, values, total, operands))  # pyright: ignore[reportArgumentType] - the function is the step's
             return
         if step.otherwise is None:
             raise why
@@ -135,6 +137,8 @@ def _run(step: Step, known: dict[str, Array], values: Mapping[str, Value], total
         steps, more = step.otherwise()
         for other in steps:
             _run(other, known, more, total, notes)
+    elif isinstance(step, Joined):
+        known.update(run_joined(step, known, values, total))
     else:
         for name, array in run_stage(step, known, values, total).items():
             known[name] = array
@@ -159,21 +163,25 @@ Array8 = Literal["where it fits", "demanded", "never"]
 """When products of integers go to the array: where operands are int8, always (others are refused), or never."""
 
 
-def compile_graph(graph: Graph, machine: Machine | None = None, *, mxu: Array8 = "where it fits") -> Plan:
-    """The plan of a graph. Raises NotLowered (a NotImplementedError) for what the machine has no program for."""
+def compile_graph(
+    graph: Graph, machine: Machine | None = None, *, mxu: Array8 = "where it fits", join: bool = True
+) -> Plan:
+    """The plan of a graph. Raises NotLowered (a NotImplementedError) for what the machine has no program for.
+
+    join: whether stages share programs where that takes fewer cycles; results are the same to the bit.
+    """
     machine = machine or machines.load()
     verify(graph)
     values: dict[str, Value] = dict(graph.by_name)
     lowering = _Lowering(graph, values, machine, mxu, [])
-    for group in _groups(graph):
-        lowering.group(group)
+    lowering.groups(_grouped(graph.statements), joined=join)
     return Plan(graph, machine, tuple(lowering.steps), values)
 
 
-def _groups(graph: Graph) -> list[list[Statement]]:
+def _grouped(statements: Sequence[Statement]) -> list[list[Statement]]:
     """Runs of statements over one output space that read each other at their own element only."""
     groups: list[list[Statement]] = []
-    for statement in graph.statements:
+    for statement in statements:
         last = groups[-1] if groups else None
         if last is not None and _joins(statement, last):
             last.append(_renamed(statement, last[0].ranges))
@@ -227,6 +235,16 @@ def _addresses(statement: Statement) -> bool:
     return statement.reduction is None and wide and kind_of(statement.dtype) != "real" and host_filled(statement.body)
 
 
+MOST_JOINED = 8
+"""Groups of statements that are tried as one."""
+
+
+def _cycles(step: Step) -> int:
+    if isinstance(step, Multiplied):
+        return step.product.cycles
+    return 0 if isinstance(step, Addresses) else step.cycles
+
+
 def _part_name(name: str) -> str:
     return f"{name}_parts"
 
@@ -245,6 +263,49 @@ class _Lowering:
     machine: Machine
     mxu: Array8
     steps: list[Step]
+    depths: dict[str, int] = field(default_factory=dict[str, int])
+    """Of folds that were joined with others: how many lanes hold terms of one element, which rounding follows."""
+
+    def groups(self, groups: Sequence[list[Statement]], *, joined: bool) -> None:
+        """Steps for groups in order, neighbours in one where that takes fewer cycles. Not joined, each group is a step
+        of its own, and its folds are rounded as they were if they were."""
+        alone: list[tuple[Step, ...]] = []
+        for group in groups:
+            before = len(self.steps)
+            self.group(group)
+            alone.append(tuple(self.steps[before:]))
+            del self.steps[before:]
+        at = 0
+        while at < len(groups):
+            length, found = self._joined(groups, alone, at)
+            if found is None:
+                self.steps += alone[at]
+            elif joined:
+                self.steps.append(found)
+            else:
+                for group in groups[at : at + length]:
+                    self.group(group)
+            at += length
+
+    def _joined(
+        self, groups: Sequence[list[Statement]], alone: Sequence[tuple[Step, ...]], at: int
+    ) -> tuple[int, Step | None]:
+        """The most groups from `at` on that are one step and take fewer cycles so, and that step."""
+        for length in range(min(MOST_JOINED, len(groups) - at), 1, -1):
+            statements = [s for group in groups[at : at + length] for s in group]
+            steps = [step for some in alone[at : at + length] for step in some]
+            products = [step for step in steps if isinstance(step, Multiplied)]
+            if any(isinstance(step, Addresses) for step in steps) or products not in ([], steps[:1]):
+                continue
+            found = join(statements, _left(statements, self.graph), self.values, self.machine, bool(products))
+            if found is not None and found.cycles < sum(_cycles(step) for step in steps):
+                self.depths |= found.depths
+                if not products:
+                    return length, found
+                (first,) = products
+                otherwise = None if first.otherwise is None else partial(self._otherwise, statements)
+                return length, Multiplied(found, first.certain, otherwise)
+        return 1, None
 
     def group(self, group: list[Statement]) -> None:
         """Steps for a group of statements."""
@@ -271,12 +332,14 @@ class _Lowering:
         return False
 
     def _otherwise(self, group: list[Statement]) -> tuple[tuple[Step, ...], Mapping[str, Value]]:
-        other = _Lowering(self.graph, dict(self.values), self.machine, "never", [])
-        other.group(group)
+        other = _Lowering(self.graph, dict(self.values), self.machine, "never", [], self.depths)
+        for alike in _grouped(group):
+            other.group(alike)
         return tuple(other.steps), other.values
 
     def _stages(self, group: list[Statement]) -> None:
-        stage = choose(group, _left(group, self.graph), self.values, self.machine)
+        depth = next((self.depths[s.name] for s in group if s.name in self.depths), None)
+        stage = choose(group, _left(group, self.graph), self.values, self.machine, depth)
         if stage is not None:
             self.steps.append(stage)
         elif len(group) > 1:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
+from math import prod
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,8 +17,9 @@ from kohakuaccel.graph import DType, Value
 from kohakuaccel.graph.points import Array
 from kohakuaccel.machine import Machine
 from tinytpu.lower.allocate import Program
-from tinytpu.lower.code import Carry, Fill, Leaf, Result
+from tinytpu.lower.code import Carry, Fill, Leaf, Pool, Result
 from tinytpu.lower.data import Words, numbers
+from tinytpu.lower.joined import Joined
 from tinytpu.lower.numbers.functions import SINE_LIMIT
 from tinytpu.lower.product import Product, feeds
 from tinytpu.lower.stage import Stage
@@ -102,6 +104,8 @@ def _run(
                 vmem[slot] = tiles[at if len(tiles) > chunks else at % len(tiles), step or 0]
             case Fill(bits=bits):
                 vmem[slot] = np.full(lanes, bits - (1 << 32) if bits >> 31 else bits, np.int32)
+            case Pool(words=words):
+                vmem[slot] = np.resize(np.array(words, np.uint32), lanes).view(np.int32)
             case Carry(value=value):
                 vmem[slot] = carried[value]
                 counts.carried += 1
@@ -122,8 +126,8 @@ def _run(
 
 
 def run_product(
-    stage: Product, operands: tuple[Array, Array], known: Mapping[str, Array], names: Mapping[str, Value],
-    counts: Counts,
+    stage: Product, known: Mapping[str, Array], names: Mapping[str, Value], counts: Counts,
+    operands: tuple[Array, Array],
 ) -> dict[str, Array]:  # fmt: skip
     """The outputs of a product of operands that are int8, by name."""
     layout = stage.layout
@@ -142,6 +146,25 @@ def run_product(
         name: room.taken(stage, number, by_name[name].dtype).reshape(by_name[name].shape)
         for number, name in enumerate(stage.outputs)
     }
+
+
+def run_joined(
+    step: Joined, known: Mapping[str, Array], names: Mapping[str, Value], counts: Counts,
+    operands: tuple[Array, Array] | None = None,
+) -> dict[str, Array]:  # fmt: skip
+    """The outputs of joined stages, by name. operands: of the product among them, which are int8."""
+    filled = [data.fill(step.layout(prod(r.extent for r in data.folded)), known, names) for data in step.data]
+    results = step.empty()
+    fed = feeds(step.product, operands) if step.product is not None and operands is not None else None
+    for part in step.parts:
+        wmem: dict[int, NDArray[np.int8]] = {}
+        amem: dict[int, NDArray[np.int8]] = {}
+        if fed is not None and part.operands is not None:
+            vectors, weights = fed
+            wmem = {slot: weights[0][at] for slot, at in part.operands.wmem.items()}
+            amem = {slot: vectors[0, part.first :][at] for slot, at in part.operands.amem.items()}
+        _run(step.machine, part.program, part.first, 1, filled, results, {}, counts, wmem, amem)
+    return {s.name: numbers(words, s.dtype).reshape(s.shape) for s, words in step.gathered(results)}
 
 
 def _check(stage: Stage, beyond: Words) -> None:

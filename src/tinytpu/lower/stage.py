@@ -6,7 +6,7 @@ lives across a cut goes through the host. It must not know how an operation is c
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from math import prod
@@ -160,31 +160,39 @@ def _part(lines: Sequence[Line], given: Mapping[int, object], at: int) -> Code:
     return Code([*first, *stores], dict(given))  # pyright: ignore[reportArgumentType] - sources, as in the code it is a part of
 
 
-def _units(builder: _Builder, tiles: int, machine: Machine) -> tuple[tuple[Unit, ...], tuple[int, ...]]:
-    """Units for a number of tiles: as many tiles a program as fit, evenly, and a program for what is left."""
-    one = allocate(builder.code(1), machine)
+def most_that_fit(
+    allocated: Callable[[int], Program | None], tiles: int
+) -> tuple[tuple[int, int, Program], ...] | None:
+    """Programs for a number of tiles, as (tiles of each, how many, program): as many tiles a program as fit, evenly,
+    and a program for what is left. None where not even one tile fits."""
+    one = allocated(1)
     if one is None:
-        unit = Unit(1, tuple(_cut(builder.code(1), machine)))
-        return (unit,), (tiles,)
-    most = min(tiles, machine.params.max_outputs // max(1, len(one.outputs)))
+        return None
     found = {1: one}
-    low = 1
-    while low < most:  # the largest number that fits
-        middle = (low + most + 1) // 2
-        program = allocate(builder.code(middle), machine)
+    low, most = 1, tiles
+    while low < most:
+        middle = min(2 * low, (low + most + 1) // 2)  # programs of far too many tiles take long to refuse
+        program = allocated(middle)
         if program is None:
             most = middle - 1
         else:
             found[middle] = program
             low = middle
+    made = [(low, tiles // low, found[low])]
     rest = tiles % low
-    units, counts = [Unit(low, (found[low],))], [tiles // low]
     if rest:
-        program = found.get(rest) or allocate(builder.code(rest), machine)
+        program = found.get(rest) or allocated(rest)
         assert program is not None, "fewer tiles need no more room"
-        units.append(Unit(rest, (program,)))
-        counts.append(1)
-    return tuple(units), tuple(counts)
+        made.append((rest, 1, program))
+    return tuple(made)
+
+
+def _units(builder: _Builder, tiles: int, machine: Machine) -> tuple[tuple[Unit, ...], tuple[int, ...]]:
+    """Units for a number of tiles; a tile that is too large for a program is cut."""
+    made = most_that_fit(lambda count: allocate(builder.code(count), machine), tiles)
+    if made is None:
+        return (Unit(1, tuple(_cut(builder.code(1), machine))),), (tiles,)
+    return tuple(Unit(size, (program,)) for size, _, program in made), tuple(count for _, count, _ in made)
 
 
 def _stage(
@@ -229,9 +237,14 @@ def _fits(
 
 
 def choose(
-    statements: Sequence[Statement], outputs: Sequence[str], names: Mapping[str, Value], machine: Machine
+    statements: Sequence[Statement],
+    outputs: Sequence[str],
+    names: Mapping[str, Value],
+    machine: Machine,
+    lying: int | None = None,
 ) -> Stage | None:
-    """The stage with the fewest cycles by its tiles; None where a fold does not fit one program a tile.
+    """The stage with the fewest cycles by its tiles; None where a fold does not fit one program a tile. lying: how many
+    lanes hold terms of one element, where that is decided.
 
     All statements have one output space, and all folds of them as many terms.
     """
@@ -242,7 +255,7 @@ def choose(
     if all(s.reduction is None for s in statements):
         return _stage(statements, outputs, names, Layout(lanes, points, 1, 1, 1), machine)
     best: tuple[int, Layout] | None = None
-    for depth in (1, p.columns, lanes):
+    for depth in (1, p.columns, lanes) if lying is None else (lying,):
         layout = Layout(lanes, points, folds, depth, -(-folds // depth) * depth)
         cycles = _fits(statements, outputs, names, layout, machine)
         if cycles is not None and (best is None or cycles * layout.tiles < best[0]):

@@ -1,0 +1,326 @@
+"""Several stages in one program: rows whose values stay in registers, from a product's tiles on where there is one.
+
+Decides how points and terms lie in lanes, how many tiles of points a program computes, and which way takes the fewest
+cycles. Terms lie as a fold wants them: a fold leaves its result in every lane of its point, and a single term reaches
+all of them by one move (datasheet 3, XLU). It must not know how an operation is computed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from math import prod
+
+import numpy as np
+
+from kohakuaccel.graph import Expr, Read, Statement, Value
+from kohakuaccel.graph.points import Array
+from kohakuaccel.machine import Machine
+from tinytpu.lower.allocate import Program, allocate
+from tinytpu.lower.blocks import Dispatches, Matrix
+from tinytpu.lower.body import Body, Plans, across, fold, settled
+from tinytpu.lower.code import Code, Result
+from tinytpu.lower.data import Data, Layout, Words
+from tinytpu.lower.numbers import Tile
+from tinytpu.lower.product import Fed, Product, as_product, counted, place_of
+from tinytpu.lower.rows import Apart, Row, Rows, as_rows, source
+from tinytpu.lower.stage import most_that_fit
+
+
+@dataclass(frozen=True)
+class Part:
+    """A program for `tiles` tiles of points from `first` on. operands: of the product's program."""
+
+    first: int
+    tiles: int
+    program: Program
+    operands: Fed | None = None
+
+
+@dataclass(frozen=True)
+class Joined:
+    """statements: over one space of points, in order. outputs: which of them leave, by number of the Result. product:
+    the first one, where it is computed on the array. parts: the programs, in order; cycles: of all of them."""
+
+    machine: Machine
+    statements: tuple[Statement, ...]
+    outputs: tuple[str, ...]
+    rows: Rows
+    depth: int
+    data: tuple[Data, ...]
+    parts: tuple[Part, ...]
+    cycles: int
+    product: Product | None = None
+
+    @property
+    def depths(self) -> dict[str, int]:
+        """By statement that folds: how many lanes hold terms of one element."""
+        return {row.statement.name: self.depth if row.folded else 1 for row in self.rows if row.statement.reduction}
+
+    @property
+    def programs(self) -> int:
+        return len(self.parts)
+
+    def layout(self, terms: int) -> Layout:
+        """How rows of so many terms lie."""
+        return layout_of(self.machine, self.rows, self.depth, terms)
+
+    def empty(self) -> list[Words]:
+        """A place for every output: int32[tiles, steps, lanes]."""
+        sizes = [self.layout(prod(row.vector)) for row in self._left]
+        return [np.zeros((size.tiles, size.steps, size.lanes), np.int32) for size in sizes]
+
+    def gathered(self, tiles: Sequence[Words]) -> Iterator[tuple[Statement, Words]]:
+        """The outputs' words in their own shapes."""
+        points = tuple(r.extent for r in self.rows.points)
+        for row, held in zip(self._left, tiles):
+            size = self.layout(prod(row.vector))
+            flat = held.reshape(size.tiles, size.steps, size.held, self.depth).transpose(0, 2, 1, 3)
+            flat = flat.reshape(size.tiles * size.held, -1)[: size.points, : size.folds]
+            order = (*row.lead, *row.rest)
+            shape = row.statement.shape
+            units = [a for a in range(len(shape)) if a not in order]
+            whole = flat.reshape(*points, *row.vector, *(1 for _ in units))
+            yield row.statement, whole.transpose(np.argsort([*order, *units]))
+
+    @cached_property
+    def _left(self) -> list[Row]:
+        by_name = {row.statement.name: row for row in self.rows}
+        return [by_name[name] for name in self.outputs]
+
+    def operands(self, known: Mapping[str, Array], names: Mapping[str, Value]) -> tuple[Array, Array]:
+        """What the product multiplies, see Product."""
+        assert self.product is not None
+        return self.product.operands(known, names)
+
+    def text(self) -> str:
+        names = ", ".join(s.name for s in self.statements)
+        held = self.machine.params.rows * self.machine.params.columns // self.depth
+        first = "" if self.product is None else "a product on the array, "
+        lines = [f"{names}: {self.programs} programs, {self.cycles} cycles; joined, {first}{held} points a tile"]
+        kinds: dict[tuple[int, int], list[Part]] = {}
+        for part in self.parts:
+            kinds.setdefault((part.tiles, id(part.program)), []).append(part)
+        for (tiles, _), alike in kinds.items():
+            program = alike[0].program
+            lines.append(
+                f"  {len(alike)} x {tiles} tiles: {len(program.rows)} instructions, {len(program.data)} tiles in, "
+                f"{len(program.outputs)} out, {program.spills} spilled"
+            )
+        return "\n".join(lines)
+
+
+def layout_of(machine: Machine, rows: Rows, depth: int, terms: int) -> Layout:
+    """How rows of so many terms lie in lanes."""
+    lanes = machine.params.rows * machine.params.columns
+    return Layout(lanes, rows.count, terms, depth, -(-terms // depth) * depth)
+
+
+@dataclass
+class _RowBody(Body):
+    """A row's body for one tile. made: the tiles of rows before it, one a step."""
+
+    rows: Rows = field(kw_only=True)
+    row: Row = field(kw_only=True)
+    depth: int = field(kw_only=True)
+    lanes: int = field(kw_only=True)
+    made: Mapping[str, tuple[Row, list[Tile]]] = field(kw_only=True)
+
+    def _read(self, read: Read, step: int, pad: Tile | None) -> Tile:
+        if read.value not in self.made:
+            return super()._read(read, step, pad)
+        row, tiles = self.made[read.value]
+        term = source(read, row, self.rows.points, self.row.terms)
+        if term is None:
+            return tiles[step if row.vector else 0]
+        tile = tiles[term // self.depth]
+        if self.depth == 1:
+            return tile
+        # A point is a row of the tile, or all of it.
+        form = "BROADCAST_COL" if self.depth < self.lanes else "BROADCAST_SCALAR"
+        return tile._replace(value=self.code.emit(form, {"src": tile.value}, {"src2": term % self.depth}))
+
+
+@dataclass
+class _Builder:
+    """Codes of rows at a depth."""
+
+    machine: Machine
+    rows: Rows
+    outputs: Sequence[str]
+    names: Mapping[str, Value]
+    depth: int
+    plans: Plans = field(default_factory=lambda: Plans(chunked=False))
+    spans: dict[Expr, tuple[int, int]] = field(default_factory=dict[Expr, tuple[int, int]])
+
+    def code(self, tiles: int) -> Code:
+        code = Code()
+        for tile in range(tiles):
+            self.tile(code, tile, {})
+        return code
+
+    def tile(self, code: Code, tile: int, made: dict[str, tuple[Row, list[Tile]]]) -> None:
+        """The rows of a tile of points. made: those that are known before."""
+        checks: list[int] = []
+        for row in self.rows:
+            name = row.statement.name
+            if name not in made:
+                bodies = [self._body(code, tile, row, expr, made, checks) for expr in row.bodies]
+                made[name] = row, list(self._row(code, row, bodies, checks))
+                if any(found.top is not None for found in made[name][1]):
+                    raise Apart("pairs of words are a stage of their own")
+        if checks:
+            raise Apart("a function that checks its argument is a stage of its own")
+        for index, name in enumerate(self.outputs):
+            for step, value in enumerate(made[name][1]):
+                code.store(value.value, Result(index, tile, step))
+
+    def _body(
+        self, code: Code, tile: int, row: Row, expr: Expr, made: Mapping[str, tuple[Row, list[Tile]]], checks: list[int]
+    ) -> _RowBody:
+        statement = row.canonical(self.rows.points, expr)
+        lanes = self.machine.params.rows * self.machine.params.columns
+        return _RowBody(
+            code, self.plans, statement, self.names, {}, tile, checks, self.spans,
+            rows=self.rows, row=row, depth=self.depth, made=made, lanes=lanes,
+        )  # fmt: skip
+
+    def _row(self, code: Code, row: Row, bodies: Sequence[_RowBody], checks: list[int]) -> Iterator[Tile]:
+        size = layout_of(self.machine, self.rows, self.depth, prod(row.terms))
+        if row.folded:
+            (body,) = bodies
+            total = body.folded(size.steps, size.ragged)
+            if self.depth > 1:
+                total = across(code, body.statement.reduction.op, total, self.depth, size.held == 1)  # pyright: ignore[reportOptionalMemberAccess] - a row's body has one
+            yield settled(code, total, row.statement)
+            return
+        for step in range(size.steps):
+            total: Tile | None = None
+            for body in bodies:
+                term = body.value(body.statement.body, step)
+                op = body.statement.reduction.op  # pyright: ignore[reportOptionalMemberAccess] - a row's body has one
+                total = term if total is None else fold(code, op, total, term, checks)
+            assert total is not None
+            yield settled(code, total, row.statement) if row.statement.reduction else total
+
+
+def join(
+    statements: Sequence[Statement],
+    outputs: Sequence[str],
+    names: Mapping[str, Value],
+    machine: Machine,
+    product: bool,
+) -> Joined | None:
+    """The statements in the fewest cycles as programs that hold all of them; None where they are no rows of one space
+    or do not fit. product: whether the first is one for the array."""
+    p = machine.params
+    try:
+        rows = as_rows(statements)
+        if product:
+            found = _multiplied(rows, outputs, names, machine)
+        else:
+            depths = (1, p.columns, p.rows * p.columns)
+            found = [_plain(rows, outputs, names, machine, depth) for depth in depths]
+    except Apart:
+        return None
+    return min((f for f in found if f is not None), key=lambda f: f.cycles, default=None)
+
+
+def _plain(
+    rows: Rows, outputs: Sequence[str], names: Mapping[str, Value], machine: Machine, depth: int
+) -> Joined | None:
+    """The rows without a product."""
+    widest = max(layout_of(machine, rows, depth, prod(row.terms)).steps for row in rows)
+    if widest > machine.params.program_words:
+        return None
+    builder = _Builder(machine, rows, outputs, names, depth)
+    fitting = most_that_fit(
+        lambda tiles: allocate(builder.code(tiles), machine), layout_of(machine, rows, depth, 1).tiles
+    )
+    if fitting is None:
+        return None
+    parts: list[Part] = []
+    first = 0
+    for tiles, count, program in fitting:
+        for _ in range(count):
+            parts.append(Part(first, tiles, program))
+            first += tiles
+    cycles = sum(part.program.cycles for part in parts)
+    statements = tuple(row.statement for row in rows)
+    data = tuple(builder.plans.found)
+    return Joined(machine, statements, tuple(outputs), rows, depth, data, tuple(parts), cycles)
+
+
+def _multiplied(rows: Rows, outputs: Sequence[str], names: Mapping[str, Value], machine: Machine) -> list[Joined]:
+    """The rows from a product on: a tile row of it are points, a tile's columns are terms."""
+    p = machine.params
+    first = next(iter(rows))
+    found = as_product(first.statement, names)
+    ranges = first.statement.ranges
+    if found is None or found.batch or found.m != tuple(ranges[a] for a in first.lead):
+        return []
+    if found.n != tuple(ranges[a] for a in first.rest):
+        return []
+    place = place_of(first.statement, found)
+    depth = prod(r.extent for r in found.k)
+    _, m, n = place.shape
+    ktiles, wide, tall = (-(-size // p.rows) for size in (depth, n, m))
+    made: list[Joined] = []
+    for stationary in (False, True):
+        if not stationary and p.psum_buckets < 2:
+            continue
+        for height in (1, 2, 4):
+            vectors = (min(p.rows, depth) if stationary else min(p.rows, m)) * ktiles * height
+            if vectors > p.amem_vectors or wide * ktiles > p.wmem_tiles or height > tall:
+                break
+            matrix = Matrix(p.rows, place, depth, height, wide, ktiles, stationary)
+            product = Product(machine, (first.statement,), (), found, matrix, (), False, {}, 0)
+            joined = _blocks(rows, outputs, names, machine, product)
+            if joined is None:
+                break
+            made.append(joined)
+    return made
+
+
+def _blocks(
+    rows: Rows, outputs: Sequence[str], names: Mapping[str, Value], machine: Machine, product: Product
+) -> Joined | None:
+    matrix = product.layout
+    first = next(iter(rows))
+    low, high = int(first.statement.dtype.lowest), int(first.statement.dtype.max)
+    builder = _Builder(machine, rows, outputs, names, matrix.edge)
+
+    def program(height: int, width: int) -> Fed | None:
+        dispatches = Dispatches(matrix, height, width, 0, matrix.ktiles)
+        tiles: list[Tile] = []
+
+        def finish(code: Code, value: int, tile: int) -> None:
+            if not first.vector:  # a column of numbers is wanted in every lane of its row
+                value = code.emit("BROADCAST_COL", {"src": value}, {"src2": 0})
+            tiles.append(Tile(value, first.statement.dtype, low, high))
+            if len(tiles) % width == 0:
+                row = tile // width
+                builder.tile(code, row, {first.statement.name: (first, tiles[row * width :])})
+
+        made = allocate(dispatches.code(finish), machine)
+        if made is None:
+            return None
+        amem, wmem = ({slot: at for at, slot in slots.items()} for slots in (dispatches.amem, dispatches.wmem))
+        return Fed(made, amem, wmem)
+
+    programs: dict[tuple[int, int], Fed] = {}
+    cycles = 0
+    for shape, count in matrix.shapes().items():
+        fed = program(*shape)
+        if fed is None:
+            return None
+        programs[shape] = fed
+        cycles += count * counted(fed, machine)
+    parts: list[Part] = []
+    for block in matrix.blocks:
+        fed = programs[block.height, block.width]
+        parts.append(Part(block.top, -(-block.height // matrix.edge), fed.program, fed))
+    statements = tuple(row.statement for row in rows)
+    data = tuple(builder.plans.found)
+    return Joined(machine, statements, tuple(outputs), rows, matrix.edge, data, tuple(parts), cycles, product)
