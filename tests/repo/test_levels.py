@@ -72,6 +72,7 @@ ORDER: dict[str, tuple[tuple[str, ...], ...]] = {
         ("runner",),
         ("trace",),
         ("programs",),
+        ("models",),
         ("tinygrad",),
         ("commands",),
         ("cli",),
