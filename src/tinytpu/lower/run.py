@@ -5,7 +5,9 @@ Decides what goes into which slot of which run, and counts it. It must not know 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass, fields
 from math import prod
 
@@ -23,10 +25,23 @@ from tinytpu.lower.joined import Joined
 from tinytpu.lower.numbers.functions import SINE_LIMIT
 from tinytpu.lower.product import Product, feeds
 from tinytpu.lower.stage import Stage
-from tinytpu.units.core import Image, execute
+from tinytpu.units.core import Image, Run, execute
+
+Executor = Callable[[Machine, Image], Run]
+_executor: ContextVar[Executor] = ContextVar("executor", default=execute)
 
 Memory = Mapping[int, NDArray[np.int8]]
 """What fills WMEM or AMEM, by slot."""
+
+
+@contextmanager
+def executing(executor: Executor) -> Generator[None]:
+    """Meanwhile `executor` runs the programs of plans, instead of a fresh core each."""
+    before = _executor.set(executor)
+    try:
+        yield
+    finally:
+        _executor.reset(before)
 
 
 @dataclass
@@ -111,7 +126,7 @@ def _run(
                 counts.carried += 1
     wmem, amem = wmem or {}, amem or {}
     outputs = [slot for slot, _ in program.outputs]
-    done = execute(machine, Image(program.rows, vmem=vmem, wmem=wmem, amem=amem, vmem_outputs=outputs))
+    done = _executor.get()(machine, Image(program.rows, vmem=vmem, wmem=wmem, amem=amem, vmem_outputs=outputs))
     for tile, (_, place) in zip(done.vmem, program.outputs):
         if isinstance(place, Carry):
             carried[place.value] = tile.reshape(-1)
