@@ -7,8 +7,10 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NoReturn
 
+from kohakuaccel.diagnostics import Refusal
 from kohakuaccel.machine import Machine
 
 if TYPE_CHECKING:
@@ -77,3 +79,17 @@ def image_text(image: Image, limit: int | None = None) -> str:
     from kohakutpu import isa
 
     return isa.image_text(image, limit=limit)
+
+
+def opened(path: Path) -> NoReturn:
+    """Refused: programs of this machine are written in Python."""
+    raise Refusal(
+        "a program of this machine is a .py file", where="kohaku", got=str(path), hint="--machine names another"
+    )
+
+
+def plan_text(plan: Any, limit: int | None = None) -> str:
+    """A compiled kernel's instructions, readable; at most `limit` per unit and stage."""
+    from kohakuaccel.cli.kernels import image_of
+
+    return image_text(image_of(plan), limit)

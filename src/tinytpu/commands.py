@@ -5,8 +5,10 @@ Every answer is a line or two over the parts that decide it; nothing is computed
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, NoReturn
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from kohakuaccel.diagnostics import Unsupported
 from kohakuaccel.machine import Machine
@@ -14,12 +16,9 @@ from kohakuaccel.machine import Machine
 if TYPE_CHECKING:
     from kohakuaccel.image import Image
     from kohakuaccel.sim import Timeline
+    from tinytpu.kernels import Assembled, Lowered, ProgramKernel
 
 DEFAULT_MACHINE = "tinytpu_4x4"
-
-
-def _programs_only(what: str) -> NoReturn:
-    raise Unsupported(f"{what} takes a program of this machine", where="kohaku", hint="see: tinytpu --help")
 
 
 def peak(machine: Machine) -> str:
@@ -29,18 +28,45 @@ def peak(machine: Machine) -> str:
 
 
 def use(machine: Machine) -> None:
-    """Refused: no tensor API opens this machine by default."""
-    _programs_only(f"--machine {machine.name}")
+    """Make `machine` the one that is meant where nobody names one."""
+    from tinytpu.machines.choice import use
+
+    use(machine)
 
 
 def stats() -> Mapping[str, object]:
-    """What the default device has counted; empty when it was not used."""
-    return {}
+    """What the tinygrad device has counted; empty when it was not used."""
+    counting: Any = sys.modules.get("tinytpu.tinygrad.counting")
+    if counting is None or not counting.report().device_kernels:
+        return {}
+    report = counting.report()
+    return {"device kernels": report.device_kernels, "host kernels": report.host_kernels, **vars(report.took)}
 
 
 def timed(call: Callable[[], None], name: str) -> Timeline:
-    """Refused, see use."""
-    _programs_only(name)
+    """Make the call; the modelled timeline of every program that it ran, one after the other."""
+    from tinytpu.machines.choice import chosen
+    from tinytpu.recording import recording
+    from tinytpu.trace.whole import table, usages, whole
+
+    with recording() as played:
+        call()
+    timeline = whole(played, name, chosen())
+    if played:
+        print(f"\n{table(usages(played))}")
+    return timeline
+
+
+def opened(path: Path) -> ProgramKernel:
+    """A TASM or bundle file, as a kernel without operands."""
+    from tinytpu.kernels import opened
+
+    return opened(path)
+
+
+def plan_text(plan: Lowered | Assembled, limit: int | None = None) -> str:
+    """The programs of a plan as TASM; at most `limit` lines of each."""
+    return plan.listing(limit)
 
 
 def smoke(machine: Machine) -> tuple[bool, str]:
@@ -64,6 +90,8 @@ def smoke(machine: Machine) -> tuple[bool, str]:
     return good, f"2x{rows} @ {rows}x{columns} of int8 in {done.cycles} cycles"
 
 
-def image_text(image: Image, limit: int | None = None) -> str:
+def image_text(image: Image, limit: int | None = None) -> NoReturn:
     """Refused: this machine's programs are bundles."""
-    _programs_only("disasm")
+    raise Unsupported(
+        "an image is of a machine that has them", where="kohaku disasm", hint="name a .tasm or bundle file"
+    )

@@ -14,9 +14,10 @@ from pathlib import Path
 from kohakuaccel.diagnostics import Fault, Refusal
 from kohakuaccel.machine import Machine
 from tinytpu.asm import assemble
-from tinytpu.bundle import Bundle, dump, loads
+from tinytpu.bundle import Bundle, Entry, dump, loads
 from tinytpu.bundle.content import numbered
 from tinytpu.isa import Record
+from tinytpu.recording import keep
 from tinytpu.results import Results, parse
 from tinytpu.units.core import Image, Run, execute
 
@@ -50,10 +51,30 @@ def image(bundle: Bundle) -> Image:
     )
 
 
-def run(bundle: Bundle, machine: Machine, *, silicon: bool = False, log: bool = False) -> Run:
-    """Run a bundle on a fresh core. See units.core.execute; errors name the bundle's line."""
+def bundle_of(image: Image) -> Bundle:
+    """The bundle that loads an image."""
+    entries: list[Entry] = []
+    memories = ((Record.VMEM, image.vmem), (Record.WMEM, image.wmem), (Record.AMEM, image.amem))
+    for kind, memory in memories:
+        entries += [Entry(kind, (int(slot), *(int(x) for x in values))) for slot, values in memory.items()]
+    lines = [*image.lines, *[None] * (len(image.instructions) - len(image.lines))]
+    entries += [
+        Entry(Record.INSTRUCTION, tuple(int(x) for x in row), line) for row, line in zip(image.instructions, lines)
+    ]
+    entries += [Entry(Record.MXU_RESULT, (1,))] if image.mxu_result else []
+    entries += [Entry(Record.OUTPUT_VMEM, (slot,)) for slot in image.vmem_outputs]
+    entries += [Entry(Record.OUTPUT_AMEM, (slot,)) for slot in image.amem_outputs]
+    return Bundle(tuple(entries))
+
+
+def run(bundle: Bundle, machine: Machine, *, silicon: bool = False, log: bool = False, name: str = "") -> Run:
+    """Run a bundle on a fresh core. See units.core.execute; errors name the bundle's line. name: in a recording; the
+    file's without one."""
     with numbered():
-        return execute(machine, image(bundle), silicon=silicon, log=log)
+        done = execute(machine, image(bundle), silicon=silicon, log=log)
+    source = next((line for line in bundle.sources if line is not None), None)
+    keep(name or (Path(source.file).stem if source else "program"), done, silicon=silicon)
+    return done
 
 
 def simulate(bundle: Bundle, machine: Machine, command: str, *, timeout: float = 600.0) -> Results:

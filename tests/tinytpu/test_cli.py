@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import re
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -13,6 +14,7 @@ from kohakuaccel.cli import main as kohaku_main
 from kohakuaccel.diagnostics import Unsupported
 from kohakuaccel.sim import Timeline
 from tinytpu import cli, commands, machines
+from tinytpu.machines import choice
 from tinytpu.trace import parse
 
 PROGRAM = """WMEM[0] = 1 0 0 0  0 1 0 0  0 0 1 0  0 0 0 1
@@ -37,6 +39,12 @@ def tinytpu(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str])
         return (code if isinstance(code, int) else int(code is not None)), captured.out, captured.err
 
     return call
+
+
+@pytest.fixture(autouse=True)
+def _machine_is_put_back() -> Iterator[None]:
+    with choice.choosing(machines.load()):
+        yield
 
 
 @pytest.fixture
@@ -140,13 +148,89 @@ def test_doctor_knows_the_machine(tinytpu: Command) -> None:
     assert "trial on tinytpu_8x8: 2x8 @ 8x8 of int8 in 63 cycles: bit-exact" in out
 
 
-def test_what_needs_a_tensor_api_is_refused() -> None:
-    machine = machines.load()
-    for call in (
-        lambda: commands.use(machine),
-        lambda: commands.timed(lambda: None, "p"),
-        lambda: commands.image_text(None),  # pyright: ignore[reportArgumentType] - refused before it is looked at
-    ):
-        with pytest.raises(Unsupported, match="takes a program of this machine"):
-            call()
+def kohaku(tinytpu: Command, *words: str) -> tuple[int, str, str]:
+    return tinytpu(*words, main=kohaku_main)
+
+
+def test_kohaku_runs_and_times_a_program_file(tinytpu: Command, program: Path, tmp_path: Path) -> None:
+    file = tmp_path / "run.json"
+    code, out, _ = kohaku(tinytpu, "run", str(program), "--machine", "tinytpu_4x4", "--time", str(file))
+    assert code == 0
+    assert out.startswith("mxu_result 1 2 3 -4\ncycles 24\nstatus ok\n")
+    assert re.search(r"^p +1 +24 +100\.0%", out, re.MULTILINE)
+    assert Timeline.load(file).cycles == 24
+    code, _, err = kohaku(tinytpu, "run", str(program))
+    assert (code, "--machine names another" in err) == (2, True)
+
+
+def test_kohaku_plans_and_lists_kernels_and_program_files(tinytpu: Command, program: Path) -> None:
+    on = ("--machine", "tinytpu_8x8")
+    code, out, _ = kohaku(tinytpu, "plan", "tinytpu.kernels:linear", "8x8", "8x8", "8", *on)
+    assert (code, out.splitlines()[0]) == (0, "schedule linear on tinytpu_8x8")
+    assert out.splitlines()[1].startswith("p, o: 1 programs, ")
+    code, out, _ = kohaku(tinytpu, "plan", str(program), "--machine", "tinytpu_4x4")
+    assert out.splitlines()[1] == (
+        "2 instructions; loads 1 to WMEM, 1 to AMEM; 24 cycles: load 13, execute 3, output 8"
+    )
+    code, out, _ = kohaku(tinytpu, "disasm", str(program), "--machine", "tinytpu_4x4", "--limit", "2")
+    assert out == "WMEM[0] = 1 0 0 0  0 1 0 0  0 0 1 0  0 0 0 1\nAMEM[0] = 1 2 3 -4\n"
+    code, out, _ = kohaku(tinytpu, "disasm", "tinytpu.kernels:relu", "4x4", "--machine", "tinytpu_4x4")
+    assert out.startswith("# o: 1 times, ")
+    assert {"LOAD v0, VMEM[0]", "HALT", "END"} <= set(out.splitlines())
+
+
+WRONG: dict[tuple[str, ...], str] = {
+    ("tinytpu.kernels:matmul", "4x4", "5x4"): "matmul takes MxK and KxN; got 4x4 5x4",
+    ("tinytpu.kernels:matmul", "4x4"): "matmul takes MxK and KxN; got 1 shapes",
+    ("tinytpu.kernels:add", "4x4", "4x5"): "add takes MxN twice",
+    ("tinytpu.kernels:linear", "4x4", "4x4", "5"): "linear takes MxK, KxN and N",
+    ("tinytpu.kernels:sum_256", "4x4"): "a program has its own shapes",
+}
+
+
+@pytest.mark.parametrize("words", WRONG)
+def test_wrong_shapes_are_refused(tinytpu: Command, words: tuple[str, ...]) -> None:
+    code, _, err = kohaku(tinytpu, "plan", *words, "--machine", "tinytpu_4x4")
+    assert code == 2
+    assert WRONG[words] in err
+
+
+def test_an_image_is_refused(tinytpu: Command, tmp_path: Path) -> None:
+    words = ("plan", "tinytpu.kernels:relu", "4x4", "--machine", "tinytpu_4x4", "--save", str(tmp_path / "a.npz"))
+    code, _, err = kohaku(tinytpu, *words)
+    assert code == 2
+    assert "an image is saved of a machine that has them" in err
+    with pytest.raises(Unsupported, match="an image is of a machine that has them"):
+        commands.image_text(None)  # pyright: ignore[reportArgumentType] - refused before it is looked at
     assert commands.stats() == {}
+
+
+def test_what_if_the_machine_were_another(tinytpu: Command, program: Path, tmp_path: Path) -> None:
+    on = ("--machine", "tinytpu_4x4")
+    code, out, _ = kohaku(tinytpu, "whatif", "tinytpu.kernels:softmax", "4x8", *on, "--sweep", "vregs=6,16", "--json")
+    rows = json.loads(out)["rows"]
+    assert code == 0
+    assert [row["label"] for row in rows] == ["as it is", "vregs=6", "vregs=16"]
+    assert rows[1]["cycles"] > rows[0]["cycles"] == rows[2]["cycles"]
+    code, out, _ = kohaku(
+        tinytpu, "whatif", str(program), *on, "--variant", "record=1", "--variant", "rows=8", "--json"
+    )
+    rows = json.loads(out)["rows"]
+    assert [row.get("cycles") for row in rows] == [24, 19, None]
+    assert "square" in rows[2]["refused"]["rule"]
+    script = tmp_path / "s.py"
+    script.write_text(
+        "from tinytpu import kernels, machines, runner\n"
+        "from tinytpu.machines.choice import chosen\n"
+        "plan = kernels.matmul.plan((4, 4), (4, 4))\nplan.played()\n"
+        "runner.run(kernels.known()['sum_16'].read(chosen()), chosen())\n"
+    )
+    code, out, _ = kohaku(tinytpu, "whatif", str(script), *on, "--variant", "line=3", "--json")
+    rows = json.loads(out)["rows"]
+    assert code == 0
+    assert rows[1]["cycles"] > rows[0]["cycles"]
+    assert machines.load() == choice.chosen()
+    script.write_text(script.read_text().replace("chosen()", "machines.load()"))
+    code, out, _ = kohaku(tinytpu, "whatif", str(script), *on, "--variant", "line=3")
+    assert "a program that is compared runs on the chosen machine; got tinytpu_4x4" in out
+    assert choice.chosen() == machines.load()

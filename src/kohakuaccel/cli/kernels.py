@@ -14,7 +14,7 @@ from difflib import get_close_matches
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from kohakuaccel.cli.packages import chosen, commands_of
+from kohakuaccel.cli.packages import chosen, commands_of, is_program
 from kohakuaccel.cli.running import choose
 from kohakuaccel.diagnostics import DefinitionError, Refusal
 
@@ -51,11 +51,14 @@ def is_kernel(value: object) -> bool:
     )
 
 
-def find_kernel(target: str) -> Any:
-    """The kernel that `target` names: "script.py", "script.py:name" or "package.module:name".
+def find_kernel(target: str, machine: str | None = None) -> Any:
+    """The kernel that `target` names: "script.py", "script.py:name" or "package.module:name"; or a program file of
+    the machine.
 
     A script is executed with a `__name__` other than "__main__". Without a name it must hold one kernel.
     """
+    if is_program(target):
+        return commands_of(chosen(machine).family).opened(Path(target))
     place, _, name = target.partition(":")
     where = f"target {target!r}"
     if place.endswith(".py"):
@@ -88,7 +91,7 @@ def plan_kernel(target: str, shapes: list[str], options: list[str], machine: str
     """The plan of a kernel for operands of these shapes, on `machine` or the default one."""
     sizes = [parse_shape(text) for text in shapes]
     settings = dict(parse_option(text) for text in options)
-    kernel = find_kernel(target)
+    kernel = find_kernel(target, machine)
     if machine is not None:
         choose(machine)
     return kernel.plan(*sizes, **settings)
@@ -107,15 +110,15 @@ def disassemble(
     limit: most instructions shown per unit and stage.
     """
     if not target.endswith(".npz"):
-        image = image_of(plan_kernel(target, shapes, options, machine))
-    else:
-        if shapes or options:
-            raise Refusal("an image is compiled already", where="kohaku disasm", hint="give shapes with a kernel only")
-        if not Path(target).is_file():
-            raise Refusal("an image is an existing file", where="kohaku disasm", got=target)
-        from kohakuaccel.image import load
+        plan = plan_kernel(target, shapes, options, machine)
+        return commands_of(plan.machine.family).plan_text(plan, limit)
+    if shapes or options:
+        raise Refusal("an image is compiled already", where="kohaku disasm", hint="give shapes with a kernel only")
+    if not Path(target).is_file():
+        raise Refusal("an image is an existing file", where="kohaku disasm", got=target)
+    from kohakuaccel.image import load
 
-        image = load(target)
+    image = load(target)
     return commands_of(_package_of(image, machine)).image_text(image, limit)
 
 

@@ -1,4 +1,4 @@
-"""Machine packages as the command line sees them: a module `<package>.commands` that answers six questions.
+"""Machine packages as the command line sees them: a module `<package>.commands` that answers a few questions.
 
 Which machines exist comes from their descriptions. What a machine computes, how it is opened and how its
 instructions print stay with its package, which is imported here by name and only when it is asked.
@@ -9,7 +9,8 @@ from __future__ import annotations
 import importlib
 import sys
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Protocol, cast
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol, cast
 
 from kohakuaccel.diagnostics import Unsupported
 from kohakuaccel.machine import Machine, load
@@ -46,6 +47,15 @@ class Commands(Protocol):
         """Run a small program whose exact answer is known: whether it came out, and what was run."""
         ...
 
+    def opened(self, path: Path) -> Any:
+        """A program file in the machine's own form, as a kernel: `trace` and `plan` without operands, a call runs it
+        and prints what it answers. Raises Refusal where the machine has no such files."""
+        ...
+
+    def plan_text(self, plan: Any, limit: int | None = None) -> str:
+        """The instructions of what a kernel's `plan` gave, readable; at most `limit` per unit and stage."""
+        ...
+
     def image_text(self, image: Image, limit: int | None = None) -> str:
         """An image's instructions, readable; at most `limit` per unit and stage."""
         ...
@@ -72,3 +82,8 @@ def chosen(machine: str | None) -> Machine:
     if not known:
         raise Unsupported("no machine package is installed", where="kohaku", hint="install kohakuaccel again")
     return load(commands_of(known[0]).DEFAULT_MACHINE)
+
+
+def is_program(target: str) -> bool:
+    """Whether `target` is a file in a machine's own form: any that exists and is no Python and no image."""
+    return not target.endswith((".py", ".npz")) and Path(target).is_file()

@@ -12,16 +12,20 @@ from types import TracebackType
 
 import typer
 
-from kohakuaccel.cli.packages import chosen, commands_of, imported
+from kohakuaccel.cli.packages import chosen, commands_of, imported, is_program
 from kohakuaccel.diagnostics import KohakuError, Refusal, SourceLine
 
 
 def run_script(script: Path, arguments: list[str], machine: str | None, stats: bool) -> None:
-    """Run `script` as `python script arguments...` would, with `machine` as its default device."""
+    """Run `script` as `python script arguments...` would, with `machine` as its default device; a program file of the
+    machine prints what it answers."""
     if not script.is_file():
         raise Refusal("a program to run is an existing file", where="kohaku run", got=str(script))
     if machine is not None:
         choose(machine)
+    if is_program(str(script)):
+        commands_of(chosen(machine).family).opened(script)()
+        return
     argv, path = sys.argv, list(sys.path)
     sys.argv = [str(script), *arguments]
     sys.path.insert(0, str(script.resolve().parent))

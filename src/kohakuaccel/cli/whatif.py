@@ -110,7 +110,7 @@ def comparison(
 
         return compare(program.name, base, changes, ran, sizes=package.SIZES, sized=package.sized)
     sizes = [parse_shape(text) for text in shapes]
-    kernel = find_kernel(target)
+    kernel = find_kernel(target, machine)
     work = " ".join([kernel.__name__, *shapes, *(f"{name}={value}" for name, value in options.items())])
 
     def measured(on: Machine, own: Mapping[str, Setting]) -> Outcome:

@@ -1,66 +1,29 @@
-"""A stage on the machine: tiles filled from arrays, every program run, outputs put back.
+"""A stage on the machine: its arrays as tiles, every program run for all its places, outputs as arrays.
 
-Decides what goes into which slot of which run, and counts it. It must not know how programs came about.
+Decides which runs are of one program and what of the operands each takes. It must not know how programs came about.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
-from contextlib import contextmanager
-from contextvars import ContextVar
-from dataclasses import dataclass, fields
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from math import prod
 
 import numpy as np
-from numpy.typing import NDArray
 
 from kohakuaccel.diagnostics import Refusal
-from kohakuaccel.graph import DType, Value
+from kohakuaccel.graph import DType, Statement, Value
 from kohakuaccel.graph.points import Array
-from kohakuaccel.machine import Machine
 from tinytpu.lower.allocate import Program
-from tinytpu.lower.code import Carry, Fill, Leaf, Pool, Result
+from tinytpu.lower.code import Result
 from tinytpu.lower.data import Words, numbers
-from tinytpu.lower.joined import Joined
+from tinytpu.lower.feed import Counts, Places, Slots, Work, executing, run_programs
+from tinytpu.lower.joined import Joined, Part
 from tinytpu.lower.numbers.functions import SINE_LIMIT
 from tinytpu.lower.product import Product, feeds
 from tinytpu.lower.stage import Stage
-from tinytpu.units.core import Image, Run, execute
 
-Executor = Callable[[Machine, Image], Run]
-_executor: ContextVar[Executor] = ContextVar("executor", default=execute)
-
-Memory = Mapping[int, NDArray[np.int8]]
-"""What fills WMEM or AMEM, by slot."""
-
-
-@contextmanager
-def executing(executor: Executor) -> Generator[None]:
-    """Meanwhile `executor` runs the programs of plans, instead of a fresh core each."""
-    before = _executor.set(executor)
-    try:
-        yield
-    finally:
-        _executor.reset(before)
-
-
-@dataclass
-class Counts:
-    """What runs took. records: of all bundles; filled, taken: tiles (or vectors) that the host filled and took out;
-    carried: of those, what one program left for a later one; bytes: of filled and taken ones."""
-
-    programs: int = 0
-    cycles: int = 0
-    instructions: int = 0
-    records: int = 0
-    filled: int = 0
-    taken: int = 0
-    carried: int = 0
-    bytes: int = 0
-
-    def add(self, other: Counts) -> None:
-        for item in fields(self):
-            setattr(self, item.name, getattr(self, item.name) + getattr(other, item.name))
+__all__ = ["Counts", "executing", "run_joined", "run_product", "run_stage"]
 
 
 def run_stage(stage: Stage, known: Mapping[str, Array], names: Mapping[str, Value], counts: Counts) -> dict[str, Array]:
@@ -68,10 +31,11 @@ def run_stage(stage: Stage, known: Mapping[str, Array], names: Mapping[str, Valu
     layout = stage.layout
     filled = [data.fill(layout, known, names) for data in stage.data]
     room = _Room.of(stage, (p for unit in stage.units for p in unit.programs))
-    for first, unit in stage.runs():
-        carried: dict[int, Words] = {}
-        for program in unit.programs:
-            _run(stage.machine, program, first, layout.chunks, filled, room.results, carried, counts)
+    work = Work(_title(stage.statements), stage.machine, filled, room.results, counts, layout.chunks)
+    first = 0
+    for unit, count in zip(stage.units, stage.counts):
+        run_programs(work, unit.programs, first + np.arange(count) * unit.tiles)
+        first += count * unit.tiles
     if stage.checked:
         _check(stage, room.results[len(stage.outputs)][:, 0])
     by_name = {s.name: s for s in stage.statements}
@@ -104,42 +68,6 @@ class _Room:
         return numbers(gathered(self.results[number][:, 0]), dtype, top)
 
 
-def _run(
-    machine: Machine, program: Program, first: int, chunks: int, filled: Sequence[Words], results: Sequence[Words],
-    carried: dict[int, Words], counts: Counts, wmem: Memory | None = None, amem: Memory | None = None,
-) -> None:  # fmt: skip
-    """One program. first: the tile that is its first. results: int32[tiles, steps, lanes] of each output."""
-    lanes = machine.params.rows * machine.params.columns
-    vmem: dict[int, Words] = {}
-    for slot, source in program.data:
-        match source:
-            case Leaf(data=data, tile=tile, step=step):
-                tiles = filled[data]
-                at = 0 if tile is None else first + tile
-                vmem[slot] = tiles[at if len(tiles) > chunks else at % len(tiles), step or 0]
-            case Fill(bits=bits):
-                vmem[slot] = np.full(lanes, bits - (1 << 32) if bits >> 31 else bits, np.int32)
-            case Pool(words=words):
-                vmem[slot] = np.resize(np.array(words, np.uint32), lanes).view(np.int32)
-            case Carry(value=value):
-                vmem[slot] = carried[value]
-                counts.carried += 1
-    wmem, amem = wmem or {}, amem or {}
-    outputs = [slot for slot, _ in program.outputs]
-    done = _executor.get()(machine, Image(program.rows, vmem=vmem, wmem=wmem, amem=amem, vmem_outputs=outputs))
-    for tile, (_, place) in zip(done.vmem, program.outputs):
-        if isinstance(place, Carry):
-            carried[place.value] = tile.reshape(-1)
-        else:
-            results[place.number][first + place.tile, place.step] = tile.reshape(-1)
-    own = sum(v.nbytes for memory in (wmem, amem) for v in memory.values())
-    moved = (len(vmem) + len(done.vmem)) * lanes * 4 + own
-    records = program.records + len(wmem) + len(amem)
-    filled_now = len(vmem) + len(wmem) + len(amem)
-    steps = done.counters["instructions"]
-    counts.add(Counts(1, done.cycles, steps, records, filled_now, len(done.vmem), 0, moved))
-
-
 def run_product(
     stage: Product, known: Mapping[str, Array], names: Mapping[str, Value], counts: Counts,
     operands: tuple[Array, Array],
@@ -149,13 +77,13 @@ def run_product(
     filled = [data.fill(layout, known, names) for data in stage.data]
     room = _Room.of(stage, (fed.program for unit in stage.units.values() for fed in unit))
     vectors, weights = feeds(stage, operands)
-    for block, programs in stage.runs():
-        carried: dict[int, Words] = {}
-        rows, columns = vectors[block.batch, block.top :], weights[block.batch, block.left :]
-        for fed in programs:
-            wmem = {slot: columns[at] for slot, at in fed.wmem.items()}
-            amem = {slot: rows[at] for slot, at in fed.amem.items()}
-            _run(stage.machine, fed.program, block.first, 1, filled, room.results, carried, counts, wmem, amem)
+    work = Work(_title(stage.statements), stage.machine, filled, room.results, counts)
+    for shape, fed in stage.units.items():
+        blocks = [block for block in layout.blocks if (block.height, block.width) == shape]
+        batch, top, left, first = np.array([(b.batch, b.top, b.left, b.first) for b in blocks], np.int64).T
+        wmem = [_fed(weights, batch, left, one.wmem) for one in fed]
+        amem = [_fed(vectors, batch, top, one.amem) for one in fed]
+        run_programs(work, [one.program for one in fed], first, wmem=wmem, amem=amem)
     by_name = {s.name: s for s in stage.statements}
     return {
         name: room.taken(stage, number, by_name[name].dtype).reshape(by_name[name].shape)
@@ -171,15 +99,27 @@ def run_joined(
     filled = [data.fill(step.layout(prod(r.extent for r in data.folded)), known, names) for data in step.data]
     results = step.empty()
     fed = feeds(step.product, operands) if step.product is not None and operands is not None else None
+    work = Work(_title(step.statements), step.machine, filled, results, counts)
+    alike: dict[int, list[Part]] = {}
     for part in step.parts:
-        wmem: dict[int, NDArray[np.int8]] = {}
-        amem: dict[int, NDArray[np.int8]] = {}
-        if fed is not None and part.operands is not None:
-            vectors, weights = fed
-            wmem = {slot: weights[0][at] for slot, at in part.operands.wmem.items()}
-            amem = {slot: vectors[0, part.first :][at] for slot, at in part.operands.amem.items()}
-        _run(step.machine, part.program, part.first, 1, filled, results, {}, counts, wmem, amem)
+        alike.setdefault(id(part.program), []).append(part)
+    for parts in alike.values():
+        first = np.array([part.first for part in parts], np.int64)
+        one, zero = parts[0].operands, np.zeros(len(parts), np.int64)
+        wmem = [_fed(fed[1], zero, zero, one.wmem)] if fed is not None and one is not None else []
+        amem = [_fed(fed[0], zero, first, one.amem)] if fed is not None and one is not None else []
+        run_programs(work, [parts[0].program], first, wmem=wmem, amem=amem)
     return {s.name: numbers(words, s.dtype).reshape(s.shape) for s, words in step.gathered(results)}
+
+
+def _fed(items: Array, batch: Places, first: Places, slots: Mapping[int, tuple[int, int]]) -> Slots:
+    """What every run takes of `items`, int8[batch, tiles, each, words]: those of `slots`, from its first tile on."""
+    _, tiles, each, _ = items.shape
+    return Slots(items, {slot: ((batch * tiles) + first + tile) * each + at for slot, (tile, at) in slots.items()})
+
+
+def _title(statements: Iterable[Statement]) -> str:
+    return ", ".join(s.name for s in statements)
 
 
 def _check(stage: Stage, beyond: Words) -> None:

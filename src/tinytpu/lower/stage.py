@@ -6,7 +6,7 @@ lives across a cut goes through the host. It must not know how an operation is c
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from math import prod
@@ -52,14 +52,6 @@ class Stage:
     units: tuple[Unit, ...]
     counts: tuple[int, ...]
     """How often each of `units` runs."""
-
-    def runs(self) -> Iterator[tuple[int, Unit]]:
-        """Every unit with the first tile it computes."""
-        tile = 0
-        for unit, count in zip(self.units, self.counts):
-            for _ in range(count):
-                yield tile, unit
-                tile += unit.tiles
 
     @cached_property
     def cycles(self) -> int:
