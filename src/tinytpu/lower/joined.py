@@ -168,6 +168,8 @@ class _Builder:
             if name not in made:
                 bodies = [self._body(code, tile, row, expr, made, checks) for expr in row.bodies]
                 made[name] = row, list(self._row(code, row, bodies, checks))
+                if any(tile.top is not None for tile in made[name][1]):
+                    raise Apart("a word of two lanes is a stage's own")
                 if any(found.top is not None for found in made[name][1]):
                     raise Apart("pairs of words are a stage of their own")
         if checks:

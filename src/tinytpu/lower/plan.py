@@ -39,8 +39,9 @@ from tinytpu import machines
 from tinytpu.lower.body import host_filled
 from tinytpu.lower.data import Data
 from tinytpu.lower.joined import Joined, join
+from tinytpu.lower.packed import Packed, pack
 from tinytpu.lower.product import Product, as_product, beyond, certain, choose_product
-from tinytpu.lower.run import Counts, run_joined, run_product, run_stage
+from tinytpu.lower.run import Counts, run_joined, run_packed, run_product, run_stage
 from tinytpu.lower.stage import Stage, choose, in_parts
 
 
@@ -70,7 +71,22 @@ class Multiplied:
         return f"{self.product.text()}\n  operands beyond int8: {way}"
 
 
-Step = Stage | Joined | Multiplied | Addresses
+@dataclass(frozen=True)
+class Shared:
+    """Steps in one program. alone: the steps by themselves, where operands of a product turn out to be beyond int8."""
+
+    packed: Packed
+    alone: tuple[Step, ...]
+
+    @property
+    def cycles(self) -> int:
+        return self.packed.cycles
+
+    def text(self) -> str:
+        return self.packed.text()
+
+
+Step = Stage | Joined | Multiplied | Addresses | Shared
 
 
 @dataclass(frozen=True)
@@ -137,6 +153,14 @@ def _run(step: Step, known: dict[str, Array], values: Mapping[str, Value], total
         steps, more = step.otherwise()
         for other in steps:
             _run(other, known, more, total, notes)
+    elif isinstance(step, Shared):
+        product = step.packed.product
+        operands = None if product is None else product.operands(known, values)
+        if operands is None or beyond(operands, "") is None:
+            known.update(run_packed(step.packed, known, values, total, operands))
+            return
+        for other in step.alone:
+            _run(other, known, values, total, notes)
     elif isinstance(step, Joined):
         known.update(run_joined(step, known, values, total))
     else:
@@ -245,6 +269,22 @@ def _cycles(step: Step) -> int:
     return 0 if isinstance(step, Addresses) else step.cycles
 
 
+def _alone(step: Step) -> tuple[Step, ...]:
+    return step.alone if isinstance(step, Shared) else (step,)
+
+
+def _statements(step: Step) -> tuple[Statement, ...]:
+    match step:
+        case Shared():
+            return step.packed.statements
+        case Multiplied():
+            return step.product.statements
+        case Addresses():
+            return (step.statement,)
+        case _:
+            return step.statements
+
+
 def _part_name(name: str) -> str:
     return f"{name}_parts"
 
@@ -286,6 +326,31 @@ class _Lowering:
                 for group in groups[at : at + length]:
                     self.group(group)
             at += length
+        if joined:
+            self.steps = self._packed(self.steps)
+
+    def _packed(self, steps: Sequence[Step]) -> list[Step]:
+        """Neighbouring steps that do not read each other, in one program where that takes fewer cycles."""
+        found: list[Step] = []
+        for step in steps:
+            last = found[-1] if found else None
+            both = _alone(last) + _alone(step) if last is not None else ()
+            own = [s.product if isinstance(s, Multiplied) else s for s in both]
+            whole = [s for s in own if not isinstance(s, Addresses | Shared)]
+            names = {s.name for s in _statements(last)} if last is not None else set[str]()
+            if (
+                last is None
+                or len(whole) < len(own)
+                or any(r.value in names for s in _statements(step) for r in s.body.reads())
+            ):
+                found.append(step)
+                continue
+            packed = pack(whole, self.machine)
+            if packed is not None and packed.cycles < _cycles(last) + _cycles(step):
+                found[-1] = Shared(packed, both)
+            else:
+                found.append(step)
+        return found
 
     def _joined(
         self, groups: Sequence[list[Statement]], alone: Sequence[tuple[Step, ...]], at: int

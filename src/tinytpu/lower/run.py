@@ -23,6 +23,7 @@ from tinytpu.lower.code import Carry, Fill, Leaf, Pool, Result
 from tinytpu.lower.data import Words, numbers
 from tinytpu.lower.joined import Joined
 from tinytpu.lower.numbers.functions import SINE_LIMIT
+from tinytpu.lower.packed import Packed, Whole
 from tinytpu.lower.product import Product, feeds
 from tinytpu.lower.stage import Stage
 from tinytpu.units.core import Image, Run, execute
@@ -66,7 +67,7 @@ class Counts:
 def run_stage(stage: Stage, known: Mapping[str, Array], names: Mapping[str, Value], counts: Counts) -> dict[str, Array]:
     """The stage's outputs, by name: [chunks, points] where a fold was cut in parts, else of the statement's shape."""
     layout = stage.layout
-    filled = [data.fill(layout, known, names) for data in stage.data]
+    filled = _filled(stage, known, names)
     room = _Room.of(stage, (p for unit in stage.units for p in unit.programs))
     for first, unit in stage.runs():
         carried: dict[int, Words] = {}
@@ -74,11 +75,25 @@ def run_stage(stage: Stage, known: Mapping[str, Array], names: Mapping[str, Valu
             _run(stage.machine, program, first, layout.chunks, filled, room.results, carried, counts)
     if stage.checked:
         _check(stage, room.results[len(stage.outputs)][:, 0])
-    by_name = {s.name: s for s in stage.statements}
+    return _taken(stage, room)
+
+
+def _filled(step: Whole, known: Mapping[str, Array], names: Mapping[str, Value]) -> list[Words]:
+    """What fills the tiles of every data plan."""
+    if isinstance(step, Joined):
+        return [data.fill(step.layout(prod(r.extent for r in data.folded)), known, names) for data in step.data]
+    return [data.fill(step.layout, known, names) for data in step.data]
+
+
+def _taken(step: Whole, room: _Room) -> dict[str, Array]:
+    """The outputs, by name."""
+    if isinstance(step, Joined):
+        return {s.name: numbers(words, s.dtype).reshape(s.shape) for s, words in step.gathered(room.results)}
+    by_name = {s.name: s for s in step.statements}
     found: dict[str, Array] = {}
-    for number, name in enumerate(stage.outputs):
-        flat = room.taken(stage, number, by_name[name].dtype)
-        found[name] = flat if layout.chunks > 1 else flat.reshape(by_name[name].shape)
+    for number, name in enumerate(step.outputs):
+        flat = room.taken(step, number, by_name[name].dtype)
+        found[name] = flat if step.layout.chunks > 1 else flat.reshape(by_name[name].shape)
     return found
 
 
@@ -91,7 +106,9 @@ class _Room:
     pairs: frozenset[int]
 
     @staticmethod
-    def of(stage: Stage | Product, programs: Iterable[Program]) -> _Room:
+    def of(stage: Whole, programs: Iterable[Program]) -> _Room:
+        if isinstance(stage, Joined):
+            return _Room(stage.empty(), frozenset())
         places = {place.number for p in programs for _, place in p.outputs if isinstance(place, Result)}
         pairs = frozenset(~number for number in places if number < 0)
         rows = len(stage.outputs) * (2 if pairs else 1) + stage.checked
@@ -145,8 +162,7 @@ def run_product(
     operands: tuple[Array, Array],
 ) -> dict[str, Array]:  # fmt: skip
     """The outputs of a product of operands that are int8, by name."""
-    layout = stage.layout
-    filled = [data.fill(layout, known, names) for data in stage.data]
+    filled = _filled(stage, known, names)
     room = _Room.of(stage, (fed.program for unit in stage.units.values() for fed in unit))
     vectors, weights = feeds(stage, operands)
     for block, programs in stage.runs():
@@ -156,11 +172,7 @@ def run_product(
             wmem = {slot: columns[at] for slot, at in fed.wmem.items()}
             amem = {slot: rows[at] for slot, at in fed.amem.items()}
             _run(stage.machine, fed.program, block.first, 1, filled, room.results, carried, counts, wmem, amem)
-    by_name = {s.name: s for s in stage.statements}
-    return {
-        name: room.taken(stage, number, by_name[name].dtype).reshape(by_name[name].shape)
-        for number, name in enumerate(stage.outputs)
-    }
+    return _taken(stage, room)
 
 
 def run_joined(
@@ -168,8 +180,8 @@ def run_joined(
     operands: tuple[Array, Array] | None = None,
 ) -> dict[str, Array]:  # fmt: skip
     """The outputs of joined stages, by name. operands: of the product among them, which are int8."""
-    filled = [data.fill(step.layout(prod(r.extent for r in data.folded)), known, names) for data in step.data]
-    results = step.empty()
+    filled = _filled(step, known, names)
+    room = _Room.of(step, ())
     fed = feeds(step.product, operands) if step.product is not None and operands is not None else None
     for part in step.parts:
         wmem: dict[int, NDArray[np.int8]] = {}
@@ -178,8 +190,27 @@ def run_joined(
             vectors, weights = fed
             wmem = {slot: weights[0][at] for slot, at in part.operands.wmem.items()}
             amem = {slot: vectors[0, part.first :][at] for slot, at in part.operands.amem.items()}
-        _run(step.machine, part.program, part.first, 1, filled, results, {}, counts, wmem, amem)
-    return {s.name: numbers(words, s.dtype).reshape(s.shape) for s, words in step.gathered(results)}
+        _run(step.machine, part.program, part.first, 1, filled, room.results, {}, counts, wmem, amem)
+    return _taken(step, room)
+
+
+def run_packed(
+    step: Packed, known: Mapping[str, Array], names: Mapping[str, Value], counts: Counts,
+    operands: tuple[Array, Array] | None = None,
+) -> dict[str, Array]:  # fmt: skip
+    """The outputs of steps that share a program, by name. operands: of the product among them, which are int8."""
+    filled = [words for own in step.steps for words in _filled(own, known, names)]
+    rooms = [_Room.of(own, ()) for own in step.steps]
+    wmem: dict[int, NDArray[np.int8]] = {}
+    amem: dict[int, NDArray[np.int8]] = {}
+    product = step.product.product if isinstance(step.product, Joined) else step.product
+    if product is not None and operands is not None:
+        vectors, weights = feeds(product, operands)
+        wmem = {slot: weights[0][at] for slot, at in step.fed.wmem.items()}
+        amem = {slot: vectors[0][at] for slot, at in step.fed.amem.items()}
+    results = [words for room in rooms for words in room.results]
+    _run(step.machine, step.fed.program, 0, 1, filled, results, {}, counts, wmem, amem)
+    return {name: array for own, room in zip(step.steps, rooms) for name, array in _taken(own, room).items()}
 
 
 def _check(stage: Stage, beyond: Words) -> None:
