@@ -19,6 +19,7 @@ OPS: dict[str, tuple[Two, Two]] = {
 }  # fmt: skip
 SHAPES = [(1,), (3,), (4,), (5,), (16,), (17,), (48,), (2, 3), (4, 4), (5, 7), (2, 3, 4), (2, 1, 3, 2)]
 FLOAT_SHAPES = [(1,), (5,), (16,), (17,), (80,), (3, 5), (4, 8), (2, 3, 4), (2, 2, 2, 3)]
+NUMBER_SHAPES = [(1,), (18,), (4, 5)]
 CAPACITIES = (256, 272, 496, 497, 512, 1000)
 """Elements at and beyond what one program holds: 16 and 17 tiles of two operands, 31 and 32 outputs."""
 
@@ -73,11 +74,11 @@ TABLES: tuple[Table, ...] = (
     table(
         "int arithmetic",
         "int32 and a number",
-        with_number(ints, I32, [5, -3, 1000], [(1,), (18,), (4, 5)], 0),
+        with_number(ints, I32, [5, -3, 1000], NUMBER_SHAPES, 0),
         slow=True,
     ),
     table("int arithmetic", "int32 at its ends", ends()),
     table("float arithmetic", "float32, two tensors", pairs(reals, FLOAT_SHAPES, 0)),
-    table("float arithmetic", "float32 and a number", with_number(reals, F32, [2.5, -0.3], [(1,), (18,), (4, 5)], 0)),
+    table("float arithmetic", "float32 and a number", with_number(reals, F32, [2.5, -0.3], NUMBER_SHAPES, 0)),
     table("float arithmetic", "float32 at its ends", special_reals()),
 )

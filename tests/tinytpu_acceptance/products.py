@@ -199,13 +199,19 @@ def attention() -> Iterator[Check]:
         k,
         want=lambda x, q, k: np_squeeze(x @ q) @ np_squeeze(x @ k).T,
     )
-    yield tensor("scores, relu, values", lambda x, q, k,
-        v: squeeze((squeeze(x @ q) @ squeeze(x @ k).T).relu()) @ squeeze(x @ v), x, q, k, v,
-                 want=lambda x, q, k, v: np_squeeze(np.maximum(np_squeeze(x @ q) @ np_squeeze(x @ k).T,
-                     0)) @ np_squeeze(x @ v))  # fmt: skip
+    yield tensor(
+        "scores, relu, values",
+        lambda x, q, k, v: squeeze((squeeze(x @ q) @ squeeze(x @ k).T).relu()) @ squeeze(x @ v),
+        x,
+        q,
+        k,
+        v,
+        want=lambda x, q, k, v: np_squeeze(relu(np_squeeze(x @ q) @ np_squeeze(x @ k).T)) @ np_squeeze(x @ v),
+    )
     heads = int8(55, 2, 4, 4)
     yield tensor("two heads", lambda x, q, k: squeeze(x @ q) @ squeeze(x @ k).transpose(1, 2),
-                 x, heads, int8(56, 2, 4, 4), want=lambda x, q, k: np_squeeze(x @ q) @ np_squeeze(x @ k).transpose(0, 2, 1))  # fmt: skip
+                 x, heads, int8(56, 2, 4, 4),
+                 want=lambda x, q, k: np_squeeze(x @ q) @ np_squeeze(x @ k).transpose(0, 2, 1))  # fmt: skip
 
     def soft(s: Any) -> Any:
         e = np.exp(s - s.max(-1, keepdims=True))
