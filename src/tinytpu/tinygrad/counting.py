@@ -12,7 +12,7 @@ from functools import cached_property
 from kohakuaccel.frontends.tinygrad.counting import Steps
 from tinytpu.lower import Plan, Ran
 from tinytpu.lower.run import Counts
-from tinytpu.tinygrad.occupancy import occupancy
+from tinytpu.trace.planned import took
 
 SHOWN = 20
 
@@ -29,7 +29,7 @@ class Kernel:
     @cached_property
     def busy(self) -> dict[str, float]:
         """Parts of the cycles in which each unit works, as planned."""
-        return occupancy(self.plan)
+        return took(self.plan.machine, self.plan.steps).shares()
 
     def __str__(self) -> str:
         each = self.took.cycles // self.count
