@@ -8,7 +8,7 @@ and the best of several orders is kept. It must not know values.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
 from kohakuaccel.diagnostics import Fault
@@ -20,16 +20,18 @@ from tinytpu.lower.allocate import allocate
 from tinytpu.lower.code import TOUCH, Code, Line
 from tinytpu.lower.product import Fed, counted
 
+Slots = Mapping[int, tuple[int, int]]
 
-def fastest(code: Code, fed: Fed, machine: Machine) -> tuple[Fed, int] | None:
-    """The program of a code in the order that takes the fewest cycles, and those; None where it fits in none. fed: what
-    fills the array's memories."""
+
+def fastest(code: Code, amem: Slots, wmem: Slots, machine: Machine) -> tuple[Fed, int] | None:
+    """The program of a code in the order that takes the fewest cycles, and those; None where it fits in none. amem,
+    wmem: what fills the array's memories, see Fed."""
     best: tuple[Fed, int] | None = None
     for way in _orders(code, machine):
         program = allocate(way, machine)
         if program is None:
             continue
-        made = Fed(program, fed.amem, fed.wmem)
+        made = Fed(program, amem, wmem)
         try:
             cycles = program.cycles or counted(made, machine)
         except Fault:

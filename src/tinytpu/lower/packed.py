@@ -79,7 +79,7 @@ def pack(steps: Sequence[Whole], machine: Machine) -> Packed | None:
         _append(code, fed.program.code, data, results)
         data, results = data + len(step.data), results + len(step.outputs)
     fed = next((fed for fed in programs if fed.amem), programs[0])
-    made = fastest(code, fed, machine)
+    made = fastest(code, fed.amem, fed.wmem, machine)
     if made is None:
         return None
     return Packed(machine, tuple(steps), *made)

@@ -187,17 +187,27 @@ Array8 = Literal["where it fits", "demanded", "never"]
 """When products of integers go to the array: where operands are int8, always (others are refused), or never."""
 
 
+Functions = Literal["polynomials", "unit"]
+
+
 def compile_graph(
-    graph: Graph, machine: Machine | None = None, *, mxu: Array8 = "where it fits", join: bool = True
+    graph: Graph,
+    machine: Machine | None = None,
+    *,
+    mxu: Array8 = "where it fits",
+    join: bool = True,
+    functions: Functions = "polynomials",
 ) -> Plan:
     """The plan of a graph. Raises NotLowered (a NotImplementedError) for what the machine has no program for.
 
     join: whether stages share programs where that takes fewer cycles; results are the same to the bit.
+    functions: exp2, log2 and sine as polynomials, right to 6e-7, or the vector unit's own, right to 3e-2 (see
+    lower.numbers.serial), which work in the background of the array.
     """
     machine = machine or machines.load()
     verify(graph)
     values: dict[str, Value] = dict(graph.by_name)
-    lowering = _Lowering(graph, values, machine, mxu, [])
+    lowering = _Lowering(graph, values, machine, mxu, functions == "unit", [])
     lowering.groups(_grouped(graph.statements), joined=join)
     return Plan(graph, machine, tuple(lowering.steps), values)
 
@@ -302,6 +312,7 @@ class _Lowering:
     values: dict[str, Value]
     machine: Machine
     mxu: Array8
+    unit: bool
     steps: list[Step]
     depths: dict[str, int] = field(default_factory=dict[str, int])
     """Of folds that were joined with others: how many lanes hold terms of one element, which rounding follows."""
@@ -362,7 +373,9 @@ class _Lowering:
             products = [step for step in steps if isinstance(step, Multiplied)]
             if any(isinstance(step, Addresses) for step in steps) or products not in ([], steps[:1]):
                 continue
-            found = join(statements, _left(statements, self.graph), self.values, self.machine, bool(products))
+            found = join(
+                statements, _left(statements, self.graph), self.values, self.machine, bool(products), unit=self.unit
+            )
             if found is not None and found.cycles < sum(_cycles(step) for step in steps):
                 self.depths |= found.depths
                 if not products:
@@ -386,7 +399,7 @@ class _Lowering:
             return False
         for length in range(len(group), 0, -1):
             part = group[:length]
-            made = choose_product(part, _left(part, self.graph), self.values, self.machine)
+            made = choose_product(part, _left(part, self.graph), self.values, self.machine, unit=self.unit)
             if made is not None:
                 sure = certain(found, self.values)
                 otherwise = None if sure or self.mxu == "demanded" else partial(self._otherwise, part)
@@ -397,14 +410,14 @@ class _Lowering:
         return False
 
     def _otherwise(self, group: list[Statement]) -> tuple[tuple[Step, ...], Mapping[str, Value]]:
-        other = _Lowering(self.graph, dict(self.values), self.machine, "never", [], self.depths)
+        other = _Lowering(self.graph, dict(self.values), self.machine, "never", self.unit, [], self.depths)
         for alike in _grouped(group):
             other.group(alike)
         return tuple(other.steps), other.values
 
     def _stages(self, group: list[Statement]) -> None:
         depth = next((self.depths[s.name] for s in group if s.name in self.depths), None)
-        stage = choose(group, _left(group, self.graph), self.values, self.machine, depth)
+        stage = choose(group, _left(group, self.graph), self.values, self.machine, depth, unit=self.unit)
         if stage is not None:
             self.steps.append(stage)
         elif len(group) > 1:
@@ -418,7 +431,7 @@ class _Lowering:
     def _parts(self, statement: Statement) -> None:
         """A fold in parts, and the fold of the parts."""
         assert statement.reduction is not None
-        first = in_parts(statement, self.values, self.machine)
+        first = in_parts(statement, self.values, self.machine, unit=self.unit)
         self.steps.append(first)
         taken = {r.name for r in statement.ranges}
         name = next(n for n in ("part", *(f"part_{k}" for k in range(len(taken)))) if n not in taken)

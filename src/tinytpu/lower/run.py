@@ -23,6 +23,7 @@ from tinytpu.lower.code import Carry, Fill, Leaf, Pool, Result
 from tinytpu.lower.data import Words, numbers
 from tinytpu.lower.joined import Joined
 from tinytpu.lower.numbers.functions import SINE_LIMIT
+from tinytpu.lower.numbers.serial import check
 from tinytpu.lower.packed import Packed, Whole
 from tinytpu.lower.product import Product, feeds
 from tinytpu.lower.stage import Stage
@@ -79,7 +80,10 @@ def run_stage(stage: Stage, known: Mapping[str, Array], names: Mapping[str, Valu
 
 
 def _filled(step: Whole, known: Mapping[str, Array], names: Mapping[str, Value]) -> list[Words]:
-    """What fills the tiles of every data plan."""
+    """What fills the tiles of every data plan. Raises Refusal for what a function of the vector unit is wrong for."""
+    for number, name in step.bounds:
+        data = step.data[number]
+        check(name, numbers(data.values(known, names), data.dtype), f"statement {step.statements[-1].name}")
     if isinstance(step, Joined):
         return [data.fill(step.layout(prod(r.extent for r in data.folded)), known, names) for data in step.data]
     return [data.fill(step.layout, known, names) for data in step.data]
