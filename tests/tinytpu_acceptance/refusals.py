@@ -101,10 +101,7 @@ def formats() -> Iterator[Check]:
 
 def gemm(m: int, k: int, n: int) -> str:
     terms = "cast(a[i, q], S32) * cast(w[q, j], S32)"
-    return f"input a: S8[{m},{k}]
-input w: S8[{k},{n}]
-o: S32[i<{m},j<{n}] = sum[q<{k}] {terms}
-output o"
+    return f"input a: S8[{m},{k}]\ninput w: S8[{k},{n}]\no: S32[i<{m},j<{n}] = sum[q<{k}] {terms}\noutput o"
 
 
 def tiling() -> Iterator[Check]:
