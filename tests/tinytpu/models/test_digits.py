@@ -7,6 +7,7 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
+from kohakuaccel.diagnostics import Refusal
 from tinytpu.lower import compile_graph
 from tinytpu.models import digits, forward, lowered, quantise
 from tinytpu.models.digits import Digits, accuracy
@@ -36,6 +37,22 @@ def test_digits_are_read_as_in_float32(data: Digits, trained: Callable[[Digits],
 
 
 @pytest.mark.slow
+def test_the_digits_are_scikit_learn_s(data: Digits) -> None:
+    from sklearn.datasets import load_digits
+
+    pixels, labels = load_digits(return_X_y=True)
+    ours = np.concatenate([data.test, data.train]).reshape(-1, 64) / digits.SCALE
+    order = np.random.default_rng(0).permutation(len(labels))
+    assert np.array_equal(ours, pixels[order])
+    assert np.array_equal(np.concatenate([data.test_labels, data.train_labels]), labels[order])
+
+
+def test_without_scikit_learn_it_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(digits, "find_spec", lambda name: None)
+    with pytest.raises(Refusal, match="scikit-learn is installed, with its digits"):
+        digits.load()
+
+
 def test_the_split_is_by_seed(data: Digits) -> None:
     assert data.train.shape == (1437, 1, 8, 8)
     assert data.test.shape == (360, 1, 8, 8)
