@@ -1,8 +1,10 @@
-"""The sample programs run to their HALT, with the results and cycles that their comments promise."""
+"""The sample programs run to their HALT, with the results and cycles that their comments promise; the examples run."""
 
 from __future__ import annotations
 
+import runpy
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -41,3 +43,41 @@ def test_power() -> None:
 @pytest.mark.parametrize("path", sorted(FOLDER.glob("*.tasm")), ids=lambda path: path.stem)
 def test_nothing_is_remarked(path: Path) -> None:
     assert [remark for remark in runner.run(runner.read(path, M), M).remarks if "WAIT" not in remark.what] == []
+
+
+def example(name: str) -> Any:
+    return runpy.run_path(str(FOLDER / f"{name}.py"))["main"]
+
+
+def test_a_product_in_tasm(capsys: pytest.CaptureFixture[str]) -> None:
+    assert example("01_tasm_gemm")() == 113
+    assert "113 cycles: load 53, execute 55, output 5" in capsys.readouterr().out
+
+
+def test_a_layer_as_a_graph(capsys: pytest.CaptureFixture[str]) -> None:
+    assert example("02_graph")() <= 2000
+    assert "product 1 x 16x24x8 on the array" in capsys.readouterr().out
+
+
+@pytest.mark.slow
+def test_a_quantised_perceptron(capsys: pytest.CaptureFixture[str]) -> None:
+    ours, theirs, _ = example("03_quantised_mlp")(64)
+    assert abs(ours - theirs) <= 0.02
+    assert "argmax" in capsys.readouterr().out
+
+
+@pytest.mark.slow
+def test_a_quantised_convolutional_network(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    ours, theirs, _ = example("04_quantised_cnn")(16, tmp_path / "run.json")
+    assert abs(ours - theirs) <= 1 / 16
+    assert "conv2" in capsys.readouterr().out
+    from kohakuaccel.sim import Timeline
+
+    names = {stage.name for stage in Timeline.load(tmp_path / "run.json").stages}
+    assert {"conv1 load", "conv1 execute", "conv2 execute"} <= names
+
+
+@pytest.mark.slow
+def test_a_quantised_perceptron_in_tinygrad_s_words(capsys: pytest.CaptureFixture[str]) -> None:
+    assert example("05_tinygrad")(16) > 0.8
+    assert "0 steps of the host" in capsys.readouterr().out

@@ -30,6 +30,8 @@ class Program:
     outputs: tuple[tuple[int, Place], ...]
     spills: int
     cycles: int
+    code: Code = field(compare=False, repr=False)
+    """What it was made of."""
 
     @property
     def records(self) -> int:
@@ -216,7 +218,7 @@ def _allocated(
     records = len(rows) + len(given) + len(outputs)
     busy = [_cycles(step, machine) for step in scan.steps]
     total = 2 * records + sum(busy) + 1 + 4 + len(outputs)
-    return Program(program, given, tuple(outputs), scan.spills, total if all(busy) else 0), total
+    return Program(program, given, tuple(outputs), scan.spills, total if all(busy) else 0, code), total
 
 
 def _slots(

@@ -35,7 +35,7 @@ from kohakuaccel.numerics import FP32, INT32
 from tinytpu.isa.codes import VPU
 from tinytpu.lower.code import Code, Leaf, Result
 from tinytpu.lower.data import Data
-from tinytpu.lower.numbers import Tile, convert, identity, operate, reinterpret, wide
+from tinytpu.lower.numbers import Tile, convert, identity, operate, reinterpret, serial, wide
 from tinytpu.lower.numbers.base import bits_of, check_format, integer, is_real, span
 from tinytpu.lower.numbers.operations import constant
 from tinytpu.lower.numbers.pairs import Pair
@@ -45,9 +45,12 @@ from tinytpu.lower.requant import requantise
 
 @dataclass
 class Plans:
-    """The data plans of a stage, each once."""
+    """The data plans of a stage, each once. unit: whether functions are the vector unit's own; bounded: which of them
+    are of a plan's values, by number, which the host checks."""
 
     chunked: bool
+    unit: bool = False
+    bounded: dict[tuple[int, str], None] = field(default_factory=dict[tuple[int, str], None])
     found: list[Data] = field(default_factory=list[Data])
     number: dict[Data, int] = field(default_factory=dict[Data, int])
 
@@ -110,6 +113,10 @@ class Body:
         if made is not None:
             return made
         check_operands(expr, self.names)
+        if self.plans.unit and expr.name in serial.OPCODES:
+            found = self._serial(expr, step)
+            if found is not None:
+                return Tile(found, FP32)
         return operate(self.code, expr.name, [self.value(a, step) for a in expr.args], self.checks)
 
     def _requantised(self, found: Requantised, step: int) -> Tile | None:
@@ -121,6 +128,14 @@ class Body:
             return None
         made = requantise(self.code, value, scale, found.shift, rounded=found.rounded, low=bounds[0], high=bounds[1])
         return made._replace(dtype=WIDE)
+
+    def _serial(self, expr: Op, step: int) -> int | None:
+        """A function of the vector unit itself."""
+        value = self.value(expr.args[0], step).value
+        leaf = self.code.given.get(value)
+        if isinstance(leaf, Leaf):
+            self.plans.bounded[leaf.data, expr.name] = None
+        return serial.serial(self.code, expr.name, value, checked=isinstance(leaf, Leaf))
 
     def _leaf(self, expr: Expr, dtype: DType, step: int, pad: int | None = None, part: int = 0) -> int:
         follows = expr.ranges()

@@ -23,7 +23,8 @@ from tinytpu.lower.body import Body, Plans, across, fold, settled
 from tinytpu.lower.code import Code, Result
 from tinytpu.lower.data import Data, Layout, Words
 from tinytpu.lower.numbers import Tile
-from tinytpu.lower.product import Fed, Product, as_product, counted, place_of
+from tinytpu.lower.order import fastest
+from tinytpu.lower.product import Fed, Product, as_product, place_of
 from tinytpu.lower.rows import Apart, Row, Rows, as_rows, source
 from tinytpu.lower.stage import most_that_fit
 
@@ -52,6 +53,8 @@ class Joined:
     parts: tuple[Part, ...]
     cycles: int
     product: Product | None = None
+    bounds: tuple[tuple[int, str], ...] = ()
+    """Data plans whose values are checked for a function of the vector unit."""
 
     @property
     def depths(self) -> dict[str, int]:
@@ -151,7 +154,7 @@ class _Builder:
     outputs: Sequence[str]
     names: Mapping[str, Value]
     depth: int
-    plans: Plans = field(default_factory=lambda: Plans(chunked=False))
+    plans: Plans
     spans: dict[Expr, tuple[int, int]] = field(default_factory=dict[Expr, tuple[int, int]])
 
     def code(self, tiles: int) -> Code:
@@ -168,6 +171,8 @@ class _Builder:
             if name not in made:
                 bodies = [self._body(code, tile, row, expr, made, checks) for expr in row.bodies]
                 made[name] = row, list(self._row(code, row, bodies, checks))
+                if any(tile.top is not None for tile in made[name][1]):
+                    raise Apart("a word of two lanes is a stage's own")
                 if any(found.top is not None for found in made[name][1]):
                     raise Apart("pairs of words are a stage of their own")
         if checks:
@@ -211,30 +216,33 @@ def join(
     names: Mapping[str, Value],
     machine: Machine,
     product: bool,
+    *,
+    unit: bool = False,
 ) -> Joined | None:
     """The statements in the fewest cycles as programs that hold all of them; None where they are no rows of one space
-    or do not fit. product: whether the first is one for the array."""
+    or do not fit. product: whether the first is one for the array. unit: whether functions are the
+    vector unit's own."""
     p = machine.params
     try:
         rows = as_rows(statements)
         if product:
-            found = _multiplied(rows, outputs, names, machine)
+            found = _multiplied(rows, outputs, names, machine, unit)
         else:
             depths = (1, p.columns, p.rows * p.columns)
-            found = [_plain(rows, outputs, names, machine, depth) for depth in depths]
+            found = [_plain(rows, outputs, names, machine, depth, unit) for depth in depths]
     except Apart:
         return None
     return min((f for f in found if f is not None), key=lambda f: f.cycles, default=None)
 
 
 def _plain(
-    rows: Rows, outputs: Sequence[str], names: Mapping[str, Value], machine: Machine, depth: int
+    rows: Rows, outputs: Sequence[str], names: Mapping[str, Value], machine: Machine, depth: int, unit: bool
 ) -> Joined | None:
     """The rows without a product."""
     widest = max(layout_of(machine, rows, depth, prod(row.terms)).steps for row in rows)
     if widest > machine.params.program_words:
         return None
-    builder = _Builder(machine, rows, outputs, names, depth)
+    builder = _Builder(machine, rows, outputs, names, depth, Plans(chunked=False, unit=unit))
     fitting = most_that_fit(
         lambda tiles: allocate(builder.code(tiles), machine), layout_of(machine, rows, depth, 1).tiles
     )
@@ -249,10 +257,14 @@ def _plain(
     cycles = sum(part.program.cycles for part in parts)
     statements = tuple(row.statement for row in rows)
     data = tuple(builder.plans.found)
-    return Joined(machine, statements, tuple(outputs), rows, depth, data, tuple(parts), cycles)
+    return Joined(
+        machine, statements, tuple(outputs), rows, depth, data, tuple(parts), cycles, None, tuple(builder.plans.bounded)
+    )
 
 
-def _multiplied(rows: Rows, outputs: Sequence[str], names: Mapping[str, Value], machine: Machine) -> list[Joined]:
+def _multiplied(
+    rows: Rows, outputs: Sequence[str], names: Mapping[str, Value], machine: Machine, unit: bool
+) -> list[Joined]:
     """The rows from a product on: a tile row of it are points, a tile's columns are terms."""
     p = machine.params
     first = next(iter(rows))
@@ -276,7 +288,7 @@ def _multiplied(rows: Rows, outputs: Sequence[str], names: Mapping[str, Value], 
                 break
             matrix = Matrix(p.rows, place, depth, height, wide, ktiles, stationary)
             product = Product(machine, (first.statement,), (), found, matrix, (), False, {}, 0)
-            joined = _blocks(rows, outputs, names, machine, product)
+            joined = _blocks(rows, outputs, names, machine, product, unit)
             if joined is None:
                 break
             made.append(joined)
@@ -284,14 +296,14 @@ def _multiplied(rows: Rows, outputs: Sequence[str], names: Mapping[str, Value], 
 
 
 def _blocks(
-    rows: Rows, outputs: Sequence[str], names: Mapping[str, Value], machine: Machine, product: Product
+    rows: Rows, outputs: Sequence[str], names: Mapping[str, Value], machine: Machine, product: Product, unit: bool
 ) -> Joined | None:
     matrix = product.layout
     first = next(iter(rows))
     low, high = int(first.statement.dtype.lowest), int(first.statement.dtype.max)
-    builder = _Builder(machine, rows, outputs, names, matrix.edge)
+    builder = _Builder(machine, rows, outputs, names, matrix.edge, Plans(chunked=False, unit=unit))
 
-    def program(height: int, width: int) -> Fed | None:
+    def program(height: int, width: int) -> tuple[Fed, int] | None:
         dispatches = Dispatches(matrix, height, width, 0, matrix.ktiles)
         tiles: list[Tile] = []
 
@@ -303,24 +315,33 @@ def _blocks(
                 row = tile // width
                 builder.tile(code, row, {first.statement.name: (first, tiles[row * width :])})
 
-        made = allocate(dispatches.code(finish), machine)
-        if made is None:
-            return None
+        code = dispatches.code(finish)
         amem, wmem = ({slot: at for at, slot in slots.items()} for slots in (dispatches.amem, dispatches.wmem))
-        return Fed(made, amem, wmem)
+        return fastest(code, amem, wmem, machine)
 
     programs: dict[tuple[int, int], Fed] = {}
     cycles = 0
     for shape, count in matrix.shapes().items():
-        fed = program(*shape)
-        if fed is None:
+        made = program(*shape)
+        if made is None:
             return None
-        programs[shape] = fed
-        cycles += count * counted(fed, machine)
+        programs[shape] = made[0]
+        cycles += count * made[1]
     parts: list[Part] = []
     for block in matrix.blocks:
         fed = programs[block.height, block.width]
         parts.append(Part(block.top, -(-block.height // matrix.edge), fed.program, fed))
     statements = tuple(row.statement for row in rows)
     data = tuple(builder.plans.found)
-    return Joined(machine, statements, tuple(outputs), rows, matrix.edge, data, tuple(parts), cycles, product)
+    return Joined(
+        machine,
+        statements,
+        tuple(outputs),
+        rows,
+        matrix.edge,
+        data,
+        tuple(parts),
+        cycles,
+        product,
+        tuple(builder.plans.bounded),
+    )

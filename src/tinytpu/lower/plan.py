@@ -39,8 +39,9 @@ from tinytpu import machines
 from tinytpu.lower.body import host_filled
 from tinytpu.lower.data import Data
 from tinytpu.lower.joined import Joined, join
+from tinytpu.lower.packed import Packed, pack
 from tinytpu.lower.product import Product, as_product, beyond, certain, choose_product
-from tinytpu.lower.run import Counts, run_joined, run_product, run_stage
+from tinytpu.lower.run import Counts, run_joined, run_packed, run_product, run_stage
 from tinytpu.lower.stage import Stage, choose, in_parts
 
 
@@ -70,7 +71,22 @@ class Multiplied:
         return f"{self.product.text()}\n  operands beyond int8: {way}"
 
 
-Step = Stage | Joined | Multiplied | Addresses
+@dataclass(frozen=True)
+class Shared:
+    """Steps in one program. alone: the steps by themselves, where operands of a product turn out to be beyond int8."""
+
+    packed: Packed
+    alone: tuple[Step, ...]
+
+    @property
+    def cycles(self) -> int:
+        return self.packed.cycles
+
+    def text(self) -> str:
+        return self.packed.text()
+
+
+Step = Stage | Joined | Multiplied | Addresses | Shared
 
 
 @dataclass(frozen=True)
@@ -137,6 +153,14 @@ def _run(step: Step, known: dict[str, Array], values: Mapping[str, Value], total
         steps, more = step.otherwise()
         for other in steps:
             _run(other, known, more, total, notes)
+    elif isinstance(step, Shared):
+        product = step.packed.product
+        operands = None if product is None else product.operands(known, values)
+        if operands is None or beyond(operands, "") is None:
+            known.update(run_packed(step.packed, known, values, total, operands))
+            return
+        for other in step.alone:
+            _run(other, known, values, total, notes)
     elif isinstance(step, Joined):
         known.update(run_joined(step, known, values, total))
     else:
@@ -163,17 +187,27 @@ Array8 = Literal["where it fits", "demanded", "never"]
 """When products of integers go to the array: where operands are int8, always (others are refused), or never."""
 
 
+Functions = Literal["polynomials", "unit"]
+
+
 def compile_graph(
-    graph: Graph, machine: Machine | None = None, *, mxu: Array8 = "where it fits", join: bool = True
+    graph: Graph,
+    machine: Machine | None = None,
+    *,
+    mxu: Array8 = "where it fits",
+    join: bool = True,
+    functions: Functions = "polynomials",
 ) -> Plan:
     """The plan of a graph. Raises NotLowered (a NotImplementedError) for what the machine has no program for.
 
     join: whether stages share programs where that takes fewer cycles; results are the same to the bit.
+    functions: exp2, log2 and sine as polynomials, right to 6e-7, or the vector unit's own, right to 3e-2 (see
+    lower.numbers.serial), which work in the background of the array.
     """
     machine = machine or machines.load()
     verify(graph)
     values: dict[str, Value] = dict(graph.by_name)
-    lowering = _Lowering(graph, values, machine, mxu, [])
+    lowering = _Lowering(graph, values, machine, mxu, functions == "unit", [])
     lowering.groups(_grouped(graph.statements), joined=join)
     return Plan(graph, machine, tuple(lowering.steps), values)
 
@@ -245,6 +279,22 @@ def _cycles(step: Step) -> int:
     return 0 if isinstance(step, Addresses) else step.cycles
 
 
+def _alone(step: Step) -> tuple[Step, ...]:
+    return step.alone if isinstance(step, Shared) else (step,)
+
+
+def _statements(step: Step) -> tuple[Statement, ...]:
+    match step:
+        case Shared():
+            return step.packed.statements
+        case Multiplied():
+            return step.product.statements
+        case Addresses():
+            return (step.statement,)
+        case _:
+            return step.statements
+
+
 def _part_name(name: str) -> str:
     return f"{name}_parts"
 
@@ -262,6 +312,7 @@ class _Lowering:
     values: dict[str, Value]
     machine: Machine
     mxu: Array8
+    unit: bool
     steps: list[Step]
     depths: dict[str, int] = field(default_factory=dict[str, int])
     """Of folds that were joined with others: how many lanes hold terms of one element, which rounding follows."""
@@ -286,6 +337,31 @@ class _Lowering:
                 for group in groups[at : at + length]:
                     self.group(group)
             at += length
+        if joined:
+            self.steps = self._packed(self.steps)
+
+    def _packed(self, steps: Sequence[Step]) -> list[Step]:
+        """Neighbouring steps that do not read each other, in one program where that takes fewer cycles."""
+        found: list[Step] = []
+        for step in steps:
+            last = found[-1] if found else None
+            both = _alone(last) + _alone(step) if last is not None else ()
+            own = [s.product if isinstance(s, Multiplied) else s for s in both]
+            whole = [s for s in own if not isinstance(s, Addresses | Shared)]
+            names = {s.name for s in _statements(last)} if last is not None else set[str]()
+            if (
+                last is None
+                or len(whole) < len(own)
+                or any(r.value in names for s in _statements(step) for r in s.body.reads())
+            ):
+                found.append(step)
+                continue
+            packed = pack(whole, self.machine)
+            if packed is not None and packed.cycles < _cycles(last) + _cycles(step):
+                found[-1] = Shared(packed, both)
+            else:
+                found.append(step)
+        return found
 
     def _joined(
         self, groups: Sequence[list[Statement]], alone: Sequence[tuple[Step, ...]], at: int
@@ -297,7 +373,9 @@ class _Lowering:
             products = [step for step in steps if isinstance(step, Multiplied)]
             if any(isinstance(step, Addresses) for step in steps) or products not in ([], steps[:1]):
                 continue
-            found = join(statements, _left(statements, self.graph), self.values, self.machine, bool(products))
+            found = join(
+                statements, _left(statements, self.graph), self.values, self.machine, bool(products), unit=self.unit
+            )
             if found is not None and found.cycles < sum(_cycles(step) for step in steps):
                 self.depths |= found.depths
                 if not products:
@@ -321,7 +399,7 @@ class _Lowering:
             return False
         for length in range(len(group), 0, -1):
             part = group[:length]
-            made = choose_product(part, _left(part, self.graph), self.values, self.machine)
+            made = choose_product(part, _left(part, self.graph), self.values, self.machine, unit=self.unit)
             if made is not None:
                 sure = certain(found, self.values)
                 otherwise = None if sure or self.mxu == "demanded" else partial(self._otherwise, part)
@@ -332,14 +410,14 @@ class _Lowering:
         return False
 
     def _otherwise(self, group: list[Statement]) -> tuple[tuple[Step, ...], Mapping[str, Value]]:
-        other = _Lowering(self.graph, dict(self.values), self.machine, "never", [], self.depths)
+        other = _Lowering(self.graph, dict(self.values), self.machine, "never", self.unit, [], self.depths)
         for alike in _grouped(group):
             other.group(alike)
         return tuple(other.steps), other.values
 
     def _stages(self, group: list[Statement]) -> None:
         depth = next((self.depths[s.name] for s in group if s.name in self.depths), None)
-        stage = choose(group, _left(group, self.graph), self.values, self.machine, depth)
+        stage = choose(group, _left(group, self.graph), self.values, self.machine, depth, unit=self.unit)
         if stage is not None:
             self.steps.append(stage)
         elif len(group) > 1:
@@ -353,7 +431,7 @@ class _Lowering:
     def _parts(self, statement: Statement) -> None:
         """A fold in parts, and the fold of the parts."""
         assert statement.reduction is not None
-        first = in_parts(statement, self.values, self.machine)
+        first = in_parts(statement, self.values, self.machine, unit=self.unit)
         self.steps.append(first)
         taken = {r.name for r in statement.ranges}
         name = next(n for n in ("part", *(f"part_{k}" for k in range(len(taken)))) if n not in taken)

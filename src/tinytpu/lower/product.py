@@ -58,6 +58,8 @@ class Product:
     checked: bool
     units: Mapping[tuple[int, int], tuple[Fed, ...]]
     cycles: int
+    bounds: tuple[tuple[int, str], ...] = ()
+    """Data plans whose values are checked for a function of the vector unit."""
 
     def runs(self) -> Iterator[tuple[Block, tuple[Fed, ...]]]:
         """Every block with its programs."""
@@ -159,9 +161,11 @@ def place_of(statement: Statement, found: Contraction) -> Array:
 
 
 def choose_product(
-    statements: Sequence[Statement], outputs: Sequence[str], names: Mapping[str, Value], machine: Machine
-) -> Product | None:
-    """The cut with the fewest cycles; None where the first statement is no product or what follows does not fit."""
+    statements: Sequence[Statement], outputs: Sequence[str], names: Mapping[str, Value], machine: Machine, *,
+    unit: bool = False,
+) -> Product | None:  # fmt: skip
+    """The cut with the fewest cycles; None where the first statement is no product or what follows does not fit. unit:
+    whether functions are the vector unit's own."""
     found = as_product(statements[0], names)
     if found is None or any(s.reduction for s in statements[1:]):
         return None
@@ -169,7 +173,7 @@ def choose_product(
     depth = prod(r.extent for r in found.k)
     best: Product | None = None
     for layout in _cuts(place, depth, machine):
-        made = _made(statements, outputs, names, machine, found, layout)
+        made = _made(statements, outputs, names, machine, found, layout, unit)
         if made is not None and (best is None or made.cycles < best.cycles):
             best = made
     return best
@@ -226,9 +230,9 @@ class _Finish:
 
 def _made(
     statements: Sequence[Statement], outputs: Sequence[str], names: Mapping[str, Value], machine: Machine,
-    found: Contraction, layout: Matrix,
+    found: Contraction, layout: Matrix, unit: bool,
 ) -> Product | None:  # fmt: skip
-    plans = Plans(chunked=False)
+    plans = Plans(chunked=False, unit=unit)
     finish = _Finish(statements, outputs, names, plans)
     units: dict[tuple[int, int], tuple[Fed, ...]] = {}
     cycles = 0
@@ -245,7 +249,10 @@ def _made(
         units[height, width] = tuple(programs)
     if finish.checked:
         return None  # a function that checks its argument is a stage of its own
-    return Product(machine, tuple(statements), tuple(outputs), found, layout, tuple(plans.found), False, units, cycles)
+    return Product(
+        machine, tuple(statements), tuple(outputs), found, layout, tuple(plans.found), False, units, cycles,
+        tuple(plans.bounded),
+    )  # fmt: skip
 
 
 def counted(fed: Fed, machine: Machine) -> int:

@@ -12,7 +12,7 @@ from math import prod
 import numpy as np
 
 from kohakuaccel.diagnostics import Refusal
-from kohakuaccel.graph import DType, Statement, Value
+from kohakuaccel.graph import DType, Value
 from kohakuaccel.graph.points import Array
 from tinytpu.lower.allocate import Program
 from tinytpu.lower.code import Result
@@ -20,29 +20,47 @@ from tinytpu.lower.data import Words, numbers
 from tinytpu.lower.feed import Counts, Places, Slots, Work, executing, run_programs
 from tinytpu.lower.joined import Joined, Part
 from tinytpu.lower.numbers.functions import SINE_LIMIT
+from tinytpu.lower.numbers.serial import check
+from tinytpu.lower.packed import Packed, Whole
 from tinytpu.lower.product import Product, feeds
 from tinytpu.lower.stage import Stage
 
-__all__ = ["Counts", "executing", "run_joined", "run_product", "run_stage"]
+__all__ = ["Counts", "executing", "run_joined", "run_packed", "run_product", "run_stage"]
 
 
 def run_stage(stage: Stage, known: Mapping[str, Array], names: Mapping[str, Value], counts: Counts) -> dict[str, Array]:
     """The stage's outputs, by name: [chunks, points] where a fold was cut in parts, else of the statement's shape."""
-    layout = stage.layout
-    filled = [data.fill(layout, known, names) for data in stage.data]
+    filled = _filled(stage, known, names)
     room = _Room.of(stage, (p for unit in stage.units for p in unit.programs))
-    work = Work(_title(stage.statements), stage.machine, filled, room.results, counts, layout.chunks)
+    work = Work(_title(stage), stage.machine, filled, room.results, counts, stage.layout.chunks)
     first = 0
     for unit, count in zip(stage.units, stage.counts):
         run_programs(work, unit.programs, first + np.arange(count) * unit.tiles)
         first += count * unit.tiles
     if stage.checked:
         _check(stage, room.results[len(stage.outputs)][:, 0])
-    by_name = {s.name: s for s in stage.statements}
+    return _taken(stage, room)
+
+
+def _filled(step: Whole, known: Mapping[str, Array], names: Mapping[str, Value]) -> list[Words]:
+    """What fills the tiles of every data plan. Raises Refusal for what a function of the vector unit is wrong for."""
+    for number, name in step.bounds:
+        data = step.data[number]
+        check(name, numbers(data.values(known, names), data.dtype), f"statement {step.statements[-1].name}")
+    if isinstance(step, Joined):
+        return [data.fill(step.layout(prod(r.extent for r in data.folded)), known, names) for data in step.data]
+    return [data.fill(step.layout, known, names) for data in step.data]
+
+
+def _taken(step: Whole, room: _Room) -> dict[str, Array]:
+    """The outputs, by name."""
+    if isinstance(step, Joined):
+        return {s.name: numbers(words, s.dtype).reshape(s.shape) for s, words in step.gathered(room.results)}
+    by_name = {s.name: s for s in step.statements}
     found: dict[str, Array] = {}
-    for number, name in enumerate(stage.outputs):
-        flat = room.taken(stage, number, by_name[name].dtype)
-        found[name] = flat if layout.chunks > 1 else flat.reshape(by_name[name].shape)
+    for number, name in enumerate(step.outputs):
+        flat = room.taken(step, number, by_name[name].dtype)
+        found[name] = flat if step.layout.chunks > 1 else flat.reshape(by_name[name].shape)
     return found
 
 
@@ -55,7 +73,9 @@ class _Room:
     pairs: frozenset[int]
 
     @staticmethod
-    def of(stage: Stage | Product, programs: Iterable[Program]) -> _Room:
+    def of(stage: Whole, programs: Iterable[Program]) -> _Room:
+        if isinstance(stage, Joined):
+            return _Room(stage.empty(), frozenset())
         places = {place.number for p in programs for _, place in p.outputs if isinstance(place, Result)}
         pairs = frozenset(~number for number in places if number < 0)
         rows = len(stage.outputs) * (2 if pairs else 1) + stage.checked
@@ -73,22 +93,17 @@ def run_product(
     operands: tuple[Array, Array],
 ) -> dict[str, Array]:  # fmt: skip
     """The outputs of a product of operands that are int8, by name."""
-    layout = stage.layout
-    filled = [data.fill(layout, known, names) for data in stage.data]
+    filled = _filled(stage, known, names)
     room = _Room.of(stage, (fed.program for unit in stage.units.values() for fed in unit))
     vectors, weights = feeds(stage, operands)
-    work = Work(_title(stage.statements), stage.machine, filled, room.results, counts)
+    work = Work(_title(stage), stage.machine, filled, room.results, counts)
     for shape, fed in stage.units.items():
-        blocks = [block for block in layout.blocks if (block.height, block.width) == shape]
+        blocks = [block for block in stage.layout.blocks if (block.height, block.width) == shape]
         batch, top, left, first = np.array([(b.batch, b.top, b.left, b.first) for b in blocks], np.int64).T
         wmem = [_fed(weights, batch, left, one.wmem) for one in fed]
         amem = [_fed(vectors, batch, top, one.amem) for one in fed]
         run_programs(work, [one.program for one in fed], first, wmem=wmem, amem=amem)
-    by_name = {s.name: s for s in stage.statements}
-    return {
-        name: room.taken(stage, number, by_name[name].dtype).reshape(by_name[name].shape)
-        for number, name in enumerate(stage.outputs)
-    }
+    return _taken(stage, room)
 
 
 def run_joined(
@@ -96,10 +111,10 @@ def run_joined(
     operands: tuple[Array, Array] | None = None,
 ) -> dict[str, Array]:  # fmt: skip
     """The outputs of joined stages, by name. operands: of the product among them, which are int8."""
-    filled = [data.fill(step.layout(prod(r.extent for r in data.folded)), known, names) for data in step.data]
-    results = step.empty()
+    filled = _filled(step, known, names)
+    room = _Room.of(step, ())
     fed = feeds(step.product, operands) if step.product is not None and operands is not None else None
-    work = Work(_title(step.statements), step.machine, filled, results, counts)
+    work = Work(_title(step), step.machine, filled, room.results, counts)
     alike: dict[int, list[Part]] = {}
     for part in step.parts:
         alike.setdefault(id(part.program), []).append(part)
@@ -109,7 +124,28 @@ def run_joined(
         wmem = [_fed(fed[1], zero, zero, one.wmem)] if fed is not None and one is not None else []
         amem = [_fed(fed[0], zero, first, one.amem)] if fed is not None and one is not None else []
         run_programs(work, [parts[0].program], first, wmem=wmem, amem=amem)
-    return {s.name: numbers(words, s.dtype).reshape(s.shape) for s, words in step.gathered(results)}
+    return _taken(step, room)
+
+
+def run_packed(
+    step: Packed, known: Mapping[str, Array], names: Mapping[str, Value], counts: Counts,
+    operands: tuple[Array, Array] | None = None,
+) -> dict[str, Array]:  # fmt: skip
+    """The outputs of steps that share a program, by name. operands: of the product among them, which are int8."""
+    filled = [words for own in step.steps for words in _filled(own, known, names)]
+    rooms = [_Room.of(own, ()) for own in step.steps]
+    wmem: list[Slots] = []
+    amem: list[Slots] = []
+    first = np.zeros(1, np.int64)
+    product = step.product.product if isinstance(step.product, Joined) else step.product
+    if product is not None and operands is not None:
+        vectors, weights = feeds(product, operands)
+        wmem = [_fed(weights, first, first, step.fed.wmem)]
+        amem = [_fed(vectors, first, first, step.fed.amem)]
+    results = [words for room in rooms for words in room.results]
+    work = Work(", ".join(map(_title, step.steps)), step.machine, filled, results, counts)
+    run_programs(work, [step.fed.program], first, wmem=wmem, amem=amem)
+    return {name: array for own, room in zip(step.steps, rooms) for name, array in _taken(own, room).items()}
 
 
 def _fed(items: Array, batch: Places, first: Places, slots: Mapping[int, tuple[int, int]]) -> Slots:
@@ -118,8 +154,8 @@ def _fed(items: Array, batch: Places, first: Places, slots: Mapping[int, tuple[i
     return Slots(items, {slot: ((batch * tiles) + first + tile) * each + at for slot, (tile, at) in slots.items()})
 
 
-def _title(statements: Iterable[Statement]) -> str:
-    return ", ".join(s.name for s in statements)
+def _title(step: Whole) -> str:
+    return ", ".join(s.name for s in step.statements)
 
 
 def _check(stage: Stage, beyond: Words) -> None:

@@ -6,7 +6,7 @@ lives across a cut goes through the host. It must not know how an operation is c
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from math import prod
@@ -52,6 +52,16 @@ class Stage:
     units: tuple[Unit, ...]
     counts: tuple[int, ...]
     """How often each of `units` runs."""
+    bounds: tuple[tuple[int, str], ...] = ()
+    """Data plans whose values are checked for a function of the vector unit."""
+
+    def runs(self) -> Iterator[tuple[int, Unit]]:
+        """Every unit with the first tile it computes."""
+        tile = 0
+        for unit, count in zip(self.units, self.counts):
+            for _ in range(count):
+                yield tile, unit
+                tile += unit.tiles
 
     @cached_property
     def cycles(self) -> int:
@@ -82,10 +92,15 @@ class _Builder:
     """Codes of a group of statements under a layout."""
 
     def __init__(
-        self, statements: Sequence[Statement], outputs: Sequence[str], names: Mapping[str, Value], layout: Layout
+        self,
+        statements: Sequence[Statement],
+        outputs: Sequence[str],
+        names: Mapping[str, Value],
+        layout: Layout,
+        unit: bool,
     ) -> None:
         self.statements, self.outputs, self.names, self.layout = statements, outputs, names, layout
-        self.plans = Plans(layout.chunks > 1)
+        self.plans = Plans(layout.chunks > 1, unit)
         self.checked = False
         self.spans = dict[object, tuple[int, int]]()
 
@@ -193,6 +208,7 @@ def _stage(
     names: Mapping[str, Value],
     layout: Layout,
     machine: Machine,
+    unit: bool,
 ) -> Stage:
     size = layout.tiles * layout.steps * layout.lanes
     if size > MOST:
@@ -200,7 +216,7 @@ def _stage(
             "a stage's values fit the host at once", where=f"statement {statements[0].name}", got=size, limit=MOST,
             hint="split the output, or the fold",
         )  # fmt: skip
-    builder = _Builder(statements, outputs, names, layout)
+    builder = _Builder(statements, outputs, names, layout, unit)
     units, counts = _units(builder, layout.tiles, machine)
     return Stage(
         machine,
@@ -211,6 +227,7 @@ def _stage(
         builder.checked,
         units,
         counts,
+        tuple(builder.plans.bounded),
     )
 
 
@@ -220,11 +237,12 @@ def _fits(
     names: Mapping[str, Value],
     layout: Layout,
     machine: Machine,
+    unit: bool,
 ) -> int | None:
     """Cycles of a tile where it fits one program, else None."""
     if layout.steps > machine.params.program_words:
         return None
-    found = allocate(_Builder(statements, outputs, names, layout).code(1), machine)
+    found = allocate(_Builder(statements, outputs, names, layout, unit).code(1), machine)
     return None if found is None else found.cycles
 
 
@@ -234,9 +252,11 @@ def choose(
     names: Mapping[str, Value],
     machine: Machine,
     lying: int | None = None,
+    *,
+    unit: bool = False,
 ) -> Stage | None:
     """The stage with the fewest cycles by its tiles; None where a fold does not fit one program a tile. lying: how many
-    lanes hold terms of one element, where that is decided.
+    lanes hold terms of one element, where that is decided. unit: whether functions are the vector unit's own.
 
     All statements have one output space, and all folds of them as many terms.
     """
@@ -245,17 +265,17 @@ def choose(
     folds = max(prod(r.extent for r in s.reduced) for s in statements)
     points = prod(statements[0].shape)
     if all(s.reduction is None for s in statements):
-        return _stage(statements, outputs, names, Layout(lanes, points, 1, 1, 1), machine)
+        return _stage(statements, outputs, names, Layout(lanes, points, 1, 1, 1), machine, unit)
     best: tuple[int, Layout] | None = None
     for depth in (1, p.columns, lanes) if lying is None else (lying,):
         layout = Layout(lanes, points, folds, depth, -(-folds // depth) * depth)
-        cycles = _fits(statements, outputs, names, layout, machine)
+        cycles = _fits(statements, outputs, names, layout, machine, unit)
         if cycles is not None and (best is None or cycles * layout.tiles < best[0]):
             best = cycles * layout.tiles, layout
-    return None if best is None else _stage(statements, outputs, names, best[1], machine)
+    return None if best is None else _stage(statements, outputs, names, best[1], machine, unit)
 
 
-def in_parts(statement: Statement, names: Mapping[str, Value], machine: Machine) -> Stage:
+def in_parts(statement: Statement, names: Mapping[str, Value], machine: Machine, *, unit: bool = False) -> Stage:
     """A fold too long for one program, in parts: the stage's output is the value of every part, [chunks, points]."""
     p = machine.params
     lanes = p.rows * p.columns
@@ -267,7 +287,7 @@ def in_parts(statement: Statement, names: Mapping[str, Value], machine: Machine)
         while low <= high:  # the most steps that fit
             steps = (low + high) // 2
             layout = Layout(lanes, points, folds, depth, steps * depth)
-            cycles = _fits((statement,), (statement.name,), names, layout, machine)
+            cycles = _fits((statement,), (statement.name,), names, layout, machine, unit)
             if cycles is None:
                 high = steps - 1
             else:
@@ -279,4 +299,4 @@ def in_parts(statement: Statement, names: Mapping[str, Value], machine: Machine)
             "a term of a fold fits one program", where=f"statement {statement.name}", got=f"{folds} terms",
             hint="compute the term as a value of its own",
         )  # fmt: skip
-    return _stage((statement,), (statement.name,), names, best[1], machine)
+    return _stage((statement,), (statement.name,), names, best[1], machine, unit)

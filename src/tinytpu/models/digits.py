@@ -6,6 +6,8 @@ Needs scikit-learn (the extra `examples`), for its data set.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from importlib.util import find_spec
+from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
@@ -31,15 +33,21 @@ class Digits:
 
 def load(seed: int = 0) -> Digits:
     """1437 digits to train on and 360 to test with, drawn by the seed. Raises Refusal without scikit-learn."""
-    try:
-        from sklearn.datasets import load_digits
-    except ImportError:
-        raise Refusal("scikit-learn is installed", where="digits", hint="pip install 'kohakuaccel[examples]'") from None
-    pixels, labels = load_digits(return_X_y=True)
-    order = np.random.default_rng(seed).permutation(len(labels))
-    images = (np.asarray(pixels) * SCALE).astype(np.float32).reshape(-1, 1, 8, 8)[order]
-    found = np.asarray(labels, np.int64)[order]
-    return Digits(images[TEST:], found[TEST:], images[:TEST], found[:TEST])
+    table = np.loadtxt(_file(), delimiter=",")
+    order = np.random.default_rng(seed).permutation(len(table))
+    images = (table[order, :-1] * SCALE).astype(np.float32).reshape(-1, 1, 8, 8)
+    labels = table[order, -1].astype(np.int64)
+    return Digits(images[TEST:], labels[TEST:], images[:TEST], labels[:TEST])
+
+
+def _file() -> Path:
+    """The data set's own file: importing scikit-learn for it takes longer than training a network here."""
+    package = find_spec("sklearn")
+    folders = [] if package is None else package.submodule_search_locations or []
+    found = [file for folder in folders if (file := Path(folder) / "datasets" / "data" / "digits.csv.gz").is_file()]
+    if not found:
+        raise Refusal("scikit-learn is installed, with its digits", where="digits", hint="install the extra `examples`")
+    return found[0]
 
 
 def perceptron(digits: Digits, seed: int = 0, epochs: int = 30) -> tuple[Layer, ...]:

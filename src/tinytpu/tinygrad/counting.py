@@ -7,10 +7,12 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass, field
+from functools import cached_property
 
 from kohakuaccel.frontends.tinygrad.counting import Steps
 from tinytpu.lower import Plan, Ran
 from tinytpu.lower.run import Counts
+from tinytpu.trace.planned import took
 
 SHOWN = 20
 
@@ -24,10 +26,20 @@ class Kernel:
     count: int = 0
     took: Counts = field(default_factory=Counts)
 
+    @cached_property
+    def busy(self) -> dict[str, float]:
+        """Parts of the cycles in which each unit works, as planned."""
+        return took(self.plan.machine, self.plan.steps).shares()
+
     def __str__(self) -> str:
         each = self.took.cycles // self.count
         head = f"{self.name}: {self.count} times, {each:,} cycles each, {self.took.programs // self.count} programs"
-        return "\n".join([head, *(f"  {line}" for line in self.plan.text().splitlines())])
+        units = ", ".join(f"{name} {part:.0%}" for name, part in self.busy.items() if part)
+        return "\n".join([head, *([f"  busy: {units}"] if units else []), *_indented(self.plan.text())])
+
+
+def _indented(text: str) -> list[str]:
+    return [f"  {line}" for line in text.splitlines()]
 
 
 @dataclass

@@ -7,6 +7,7 @@ know tinygrad's kernels, nor instructions.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass, field
 from functools import lru_cache
 
 from kohakuaccel.diagnostics import KohakuError, Refusal
@@ -14,11 +15,11 @@ from kohakuaccel.frontends.tinygrad.joined.running import Apart
 from kohakuaccel.frontends.tinygrad.kernel import Kernel
 from kohakuaccel.frontends.tinygrad.memory import View
 from kohakuaccel.frontends.tinygrad.program import Engine, Prepared
-from kohakuaccel.graph import Graph, from_json, to_json
+from kohakuaccel.graph import from_json, to_json
 from kohakuaccel.machine import Machine
 from tinytpu import machines
 from tinytpu.lower import NotLowered, Plan, compile_graph
-from tinytpu.tinygrad import counting
+from tinytpu.tinygrad import counting, dump
 from tinytpu.tinygrad.numerics import Mxu, current
 
 _ALLOW = 'allow steps of the host: TINYTPU_HOST=allow, or numerics(host="allow")'
@@ -42,9 +43,12 @@ def planned(graph: str, machine: Machine, mxu: Mxu) -> Plan | NotLowered:
         return why
 
 
-def text_of(graph: Graph) -> str:
-    """A graph as what names its plan."""
-    return to_json(graph)
+@dataclass
+class Known:
+    """What is known of a kernel. graph: as JSON, which names its plans; dumped: where its lowering was written."""
+
+    graph: str
+    dumped: set[str] = field(default_factory=set[str])
 
 
 def joins(kernel: Kernel) -> bool:
@@ -104,8 +108,14 @@ class TinyTPUEngine(Engine):
 
     def _planned(self, prepared: Prepared) -> Plan | NotLowered:
         if prepared.machine is None:
-            prepared.machine = text_of(prepared.kernel.graph)
-        return planned(prepared.machine, self.machine, current().mxu)
+            prepared.machine = Known(to_json(prepared.kernel.graph))
+        known: Known = prepared.machine
+        plan = planned(known.graph, self.machine, current().mxu)
+        where = dump.wanted()
+        if where and where not in known.dumped:
+            known.dumped.add(where)
+            dump.write(where, prepared.kernel, plan)
+        return plan
 
     @staticmethod
     def _host(prepared: Prepared, buffers: Sequence[View], why: KohakuError) -> float:

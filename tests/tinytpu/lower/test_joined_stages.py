@@ -133,14 +133,13 @@ def test_a_product_of_numbers_beyond_int8_goes_on_alone() -> None:
 
 
 def test_what_is_no_row_stays_apart() -> None:
-    """Other points, a neighbour's value, a gathered one, nothing in common: steps of their own, and right."""
+    """Other points, a neighbour's value, a gathered one: steps of their own, and right."""
     head = "input x: S32[6,8]\nm: S32[i<6] = max[k<8] x[i, k]\n"
     for tail in (
         "o: S32[i<6,j<8] = x[i, j] - m[5 - i]\noutput o",
         "o: S32[i<6,j<8] = x[i, j] - guard(m[i - 1], 0, 1 <= i < 6)\noutput o",
         "o: S32[j<8] = sum[i<6] x[i, j] - m[i]\noutput o",
         "n: S32[i<6] = m[i] & cast(3, S32)\no: S32[i<6,j<8] = x[at(n[i], 6), j]\noutput o",
-        "o: S32[j<8] = x[0, j] + x[1, j]\noutput o\noutput m",
     ):
         plan, _, _ = both(head + tail)
         assert len(plan.steps) == 2
@@ -198,3 +197,32 @@ def test_other_machines() -> None:
     for machine in (machines.load("tinytpu_8x8"), machines.load().with_(name="few", params={"vregs": 4})):
         ran = compile_graph(g, machine).run(inputs)
         np.testing.assert_allclose(ran.outputs["o"], want, rtol=3e-6)
+
+
+INDEPENDENT = """
+input a: S32[16]
+input b: S32[16]
+o: S32[i<16] = a[i] + b[i]
+q: S32[i<8] = a[i] * b[i]
+r: S32[i<4,j<5] = a[i] - b[j + 3]
+output o
+output q
+output r
+"""
+
+
+def test_steps_that_do_not_read_each_other_share_a_program() -> None:
+    """A bundle's own seven cycles (datasheet 10.6) are paid once, and what several read is filled once."""
+    plan, ran, apart = both(INDEPENDENT)
+    assert (ran.counts.programs, apart.counts.programs) == (1, 3)
+    assert ran.counts.cycles <= apart.counts.cycles - 14
+    assert "3 steps side by side" in plan.text()
+
+
+@pytest.mark.parametrize("most", [100, 1000])
+def test_a_product_beside_a_map(most: int) -> None:
+    """Operands beyond int8 leave every step by itself."""
+    text = "input a: S32[4,4]\ninput b: S32[4,4]\np: S32[i<4,j<4] = sum[k<4] a[i, k] * b[k, j]\n"
+    text += "o: S32[i<9] = a[0, 0] + cast(iota(i), S32)\noutput o\noutput p"
+    _, ran, _ = both(text, most=most)
+    assert (ran.counts.programs, bool(ran.notes)) == ((1, False) if most == 100 else (2, True))

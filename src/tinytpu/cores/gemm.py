@@ -1,0 +1,273 @@
+"""Products of int8 matrices split over cores: by rows, or by depth with partial sums reduced over the network.
+
+Decides which core computes what, and in which order programs, transfers and results come. Programs are those of
+`tinytpu.lower` for a core's part; when things happen is decided in `network`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from itertools import pairwise
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from kohakuaccel import graph
+from kohakuaccel.diagnostics import Refusal
+from kohakuaccel.machine import Machine
+from tinytpu import machines
+from tinytpu.cores.algorithms import Writer, direct_reduce_scatter
+from tinytpu.cores.feeding import FEEDS, Feed
+from tinytpu.cores.scripts import Bundle, Step
+from tinytpu.cores.system import Ran, System
+from tinytpu.lower import Plan, compile_graph
+from tinytpu.lower.run import executing
+from tinytpu.units.core import Image, Run, execute
+
+if TYPE_CHECKING:
+    from kohakuaccel.sim import Timeline
+
+SPLITS = ("rows", "depth")
+"""rows: each core computes some rows. depth: each core adds up some of the terms of every element, and the cores
+reduce-scatter what every program leaves."""
+_Done = tuple["tuple[Part, ...]", Ran, Callable[[], "NDArray[np.int32]"]]
+
+
+@dataclass(frozen=True)
+class Part:
+    """What a core multiplies: rows and terms, from and to; its plan, and the programs with their data."""
+
+    rows: tuple[int, int]
+    terms: tuple[int, int]
+    plan: Plan | None
+    operands: dict[str, NDArray[np.int8]]
+    images: tuple[Image, ...]
+
+    def text(self) -> str:
+        if self.plan is None:
+            return "nothing to do"
+        return f"rows {self.rows[0]}..{self.rows[1] - 1}, terms {self.terms[0]}..{self.terms[1] - 1}"
+
+
+@dataclass(frozen=True)
+class Gemm:
+    """A product on several cores. values: int32[m, n]. split, feed: the way taken. cycles: its, with records,
+    distribution and results; tried: of all ways that were asked for and fit."""
+
+    values: NDArray[np.int32]
+    split: str
+    feed: str
+    cycles: int
+    tried: dict[tuple[str, str], int]
+    parts: tuple[Part, ...]
+    ran: Ran
+
+    @property
+    def link_cycles(self) -> int:
+        """Cycles in which the host's link was busy."""
+        return sum(self.ran.spent("load")) + sum(self.ran.spent("output"))
+
+    def text(self) -> str:
+        """What each core does, how long each thing takes, and what limits the whole."""
+        ran, p = self.ran, self.ran.machine.params
+        m, n = self.values.shape
+        k = max(part.terms[1] for part in self.parts)
+        lines = [f"{m}x{k}x{n} on {len(self.parts)} cores, {self.split}, {self.feed}: {self.cycles} cycles"]
+        spent = {name: ran.spent(name) for name in ("load", "execute", "output", "move", "link")}
+        for core, part in enumerate(self.parts):
+            took = ", ".join(f"{name} {cycles[core]}" for name, cycles in spent.items() if name != "link")
+            lines.append(f"  core {core}: {part.text()}: {took}, waits for the link {spent['link'][core]}")
+        busy = {
+            "host link": self.link_cycles / (self.cycles * p.host_links),
+            "network": len(ran.packets) / (self.cycles * min(p.noc_packets, len(self.parts))),
+            "a core's program": max(spent["execute"]) / self.cycles,
+        }
+        shares = ", ".join(f"{name} {share:.0%}" for name, share in busy.items())
+        lines.append(f"  busy: {shares}; limited by the {max(busy, key=lambda name: busy[name]).removeprefix('a ')}")
+        return "\n".join(lines)
+
+    def timeline(self, name: str = "") -> Timeline:
+        """The modelled time of all cores, the network and the host's link."""
+        return self.ran.timeline(name or f"gemm by {self.split}, {self.feed}")
+
+
+def gemm(
+    a: ArrayLike, b: ArrayLike, machine: Machine | None = None, *, cores: int = 1, split: str = "", feed: str = ""
+) -> Gemm:
+    """`a @ b` of int8[m, k] and int8[k, n] (other integers where they fit) on `cores` cores, from the host and back.
+
+    split: one of SPLITS, feed: one of feeding.FEEDS ("records", "packed", "broadcast"); what is not given is what takes
+    the fewest cycles. Raises Refusal for operands that are no such matrices and for a split that they do not have.
+    """
+    machine = machine or machines.load()
+    left, right = _operand(a, "a"), _operand(b, "b")
+    if left.shape[1] != right.shape[0]:
+        raise Refusal("rows of b are columns of a", where="gemm", got=right.shape[0], limit=left.shape[1])
+    for name, value, known in (("split", split, SPLITS), ("feed", feed, tuple(FEEDS))):
+        if value and value not in known:
+            raise Refusal("no such way", where=f"gemm: {name}", got=value, limit=", ".join(known))
+    product = _Product(System(machine, cores), left, right, {})
+    found: dict[tuple[str, str], _Done] = {}
+    refused: Refusal | None = None
+    for way in [split] if split else SPLITS[: 1 if cores == 1 else None]:
+        try:
+            parts = _BY[way][0](product)
+        except Refusal as error:
+            refused = error
+            continue
+        # Parts by depth have no weights in common.
+        feeds = [name for name in FEEDS if name != "broadcast" or (way == "rows" and cores > 1)]
+        for name in [feed] if feed else feeds:
+            found[way, name] = _BY[way][1](product, parts, FEEDS[name])
+    if not found:
+        assert refused is not None
+        raise refused
+    best = min(found, key=lambda each: found[each][1].cycles)
+    parts, ran, values = found[best]
+    return Gemm(values(), *best, ran.cycles, {each: one[1].cycles for each, one in found.items()}, parts, ran)
+
+
+def _operand(values: ArrayLike, name: str) -> NDArray[np.int8]:
+    given = np.asarray(values)
+    if given.ndim != 2 or not given.size or given.dtype.kind not in "iub":
+        raise Refusal(
+            "a matrix of integers", where=f"gemm: {name}", got=f"{given.dtype} {given.shape}", limit="2 dimensions"
+        )
+    wide = given.astype(np.int64)
+    if wide.min() < -128 or wide.max() > 127:
+        wrong = int(wide.min() if wide.min() < -128 else wide.max())
+        raise Refusal("an operand of the array is an int8", where=f"gemm: {name}", got=wrong, limit="-128..127")
+    return wide.astype(np.int8)
+
+
+@dataclass(frozen=True)
+class _Product:
+    """The operands on a system. plans: by rows, terms and columns."""
+
+    system: System
+    left: NDArray[np.int8]
+    right: NDArray[np.int8]
+    plans: dict[tuple[int, int, int], Plan]
+
+    @property
+    def edge(self) -> int:
+        return int(self.system.machine.params.rows)
+
+    def shares(self, extent: int) -> list[tuple[int, int]]:
+        """An extent in whole tiles, as even as it can be split: from, to of each core."""
+        tiles, cores = -(-extent // self.edge), self.system.cores
+        ends = [min(extent, self.edge * (c * (tiles // cores) + min(c, tiles % cores))) for c in range(cores + 1)]
+        return list(pairwise(ends))
+
+    def part(self, rows: tuple[int, int], terms: tuple[int, int]) -> Part:
+        """A core's part, its programs recorded with what fills them."""
+        m, k, n = rows[1] - rows[0], terms[1] - terms[0], self.right.shape[1]
+        if not m or not k:
+            return Part(rows, terms, None, {}, ())
+        if (m, k, n) not in self.plans:
+            self.plans[m, k, n] = compile_graph(graph.parse(_text(m, k, n)), self.system.machine)
+        plan = self.plans[m, k, n]
+        operands = {"a": self.left[slice(*rows), slice(*terms)], "b": self.right[slice(*terms)]}
+        images: list[Image] = []
+
+        def record(machine: Machine, image: Image) -> Run:
+            images.append(image)
+            return execute(machine, image)
+
+        with executing(record):
+            plan.run(operands)
+        return Part(rows, terms, plan, operands, tuple(images))
+
+
+def _text(m: int, k: int, n: int) -> str:
+    return (
+        f"input a: S8[{m},{k}]\ninput b: S8[{k},{n}]\n"
+        f"p: S32[i<{m},j<{n}] = sum[q<{k}] cast(a[i, q], S32) * cast(b[q, j], S32)\noutput p"
+    )
+
+
+def _values(part: Part, runs: Iterator[Run]) -> NDArray[np.int32]:
+    """A part's product from what its programs left on the system."""
+    assert part.plan is not None
+
+    def given(_machine: Machine, image: Image) -> Run:
+        run = next(runs)
+        assert run.image.instructions is image.instructions
+        return run
+
+    with executing(given):
+        return part.plan.run(part.operands).outputs["p"]
+
+
+def _rows(product: _Product) -> tuple[Part, ...]:
+    terms = (0, product.left.shape[1])
+    return tuple(product.part(rows, terms) for rows in product.shares(product.left.shape[0]))
+
+
+def _by_rows(product: _Product, parts: tuple[Part, ...], feed: Feed) -> _Done:
+    scripts: list[list[Step]] = [[] for _ in parts]
+    for number in range(max(len(part.images) for part in parts)):
+        images = [part.images[number] if number < len(part.images) else None for part in parts]
+        for script, steps in zip(scripts, feed(product.system.machine, images, f"program {number}")):
+            script += steps
+    ran = product.system.run(scripts)
+
+    def values() -> NDArray[np.int32]:
+        found: list[NDArray[np.int32]] = []
+        for part, runs in zip(parts, ran.bundles):
+            if part.plan is not None:
+                found.append(_values(part, (run for run in runs if run is not None)))
+        return np.concatenate(found)
+
+    return parts, ran, values
+
+
+def _depth(product: _Product) -> tuple[Part, ...]:
+    """Parts whose programs leave the same tiles of sums in the same slots, side by side."""
+    rows = (0, product.left.shape[0])
+    parts = tuple(product.part(rows, terms) for terms in product.shares(product.left.shape[1]))
+    slots = [[tuple(image.vmem_outputs) for image in part.images] for part in parts]
+    carried = any(image.vmem for part in parts for image in part.images)
+    side_by_side = all(s == tuple(range(s[0], s[0] + len(s))) for s in slots[0])
+    if carried or not side_by_side or any(s != slots[0] for s in slots):
+        raise Refusal(
+            "every core leaves the same tiles of sums", where="gemm by depth", got=product.left.shape[1],
+            limit="a depth that is whole tiles for every core, and fits a program", hint="split by rows",
+        )  # fmt: skip
+    return parts
+
+
+def _by_depth(product: _Product, parts: tuple[Part, ...], feed: Feed) -> _Done:
+    machine = product.system.machine
+    scripts: list[list[Step]] = [[] for _ in parts]
+    chunks: list[list[range]] = []
+    for number, first in enumerate(parts[0].images):
+        # Sums stay in VMEM; the program that combines a core's share of them is the one that outputs it.
+        images = [replace(part.images[number], vmem_outputs=()) for part in parts]
+        w = Writer(machine, len(parts), len(first.vmem_outputs), base=first.vmem_outputs[0])
+        direct_reduce_scatter(w)
+        chunks.append([w.chunk(core) for core in range(len(parts))])
+        for core, steps in enumerate(feed(machine, images, f"program {number}")):
+            scripts[core] += steps
+            for step in w.scripts[core]:
+                shown = tuple(chunks[number][core])
+                last = isinstance(step, Bundle)
+                scripts[core].append(Bundle(replace(step.image, vmem_outputs=shown), step.name) if last else step)
+    ran = product.system.run(scripts)
+
+    def sums() -> Iterator[Run]:
+        queues = [iter([run for run in script if run is not None]) for script in ran.bundles]
+        for number, image in enumerate(parts[0].images):
+            runs = [next(queue) for queue in queues]
+            shown = [next(queue).vmem if chunks[number][core] else [] for core, queue in enumerate(queues)]
+            yield replace(runs[0], vmem=[tile for tiles in shown for tile in tiles], image=image)
+
+    return parts, ran, lambda: _values(parts[0], sums())
+
+
+_BY: dict[str, tuple[Callable[[_Product], tuple[Part, ...]], Callable[[_Product, tuple[Part, ...], Feed], _Done]]] = {
+    "rows": (_rows, _by_rows),
+    "depth": (_depth, _by_depth),
+}

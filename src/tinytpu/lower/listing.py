@@ -1,0 +1,56 @@
+"""The programs of a plan's steps, each once with how often it runs: what reports and dumps walk over.
+
+Decides nothing; it must not know what a program computes.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from tinytpu.lower.allocate import Program
+from tinytpu.lower.joined import Joined
+from tinytpu.lower.packed import Packed
+from tinytpu.lower.plan import Addresses, Multiplied, Shared, Step
+from tinytpu.lower.product import Fed, Product
+from tinytpu.lower.stage import Stage
+
+Own = Stage | Joined | Product | Packed | Addresses
+
+
+@dataclass(frozen=True)
+class Listed:
+    """A program, how often it runs, and what fills the array's memories."""
+
+    program: Program
+    count: int
+    fed: Fed | None = None
+
+
+def own(step: Step) -> Own:
+    """What a step runs where its operands are as planned: a product for the array runs on it."""
+    if isinstance(step, Shared):
+        return step.packed
+    return step.product if isinstance(step, Multiplied) else step
+
+
+def listed(step: Step) -> Iterator[Listed]:
+    """Every program of a step once."""
+    match own(step):
+        case Product(layout=layout, units=units):
+            for shape, count in layout.shapes().items():
+                for fed in units[shape]:
+                    yield Listed(fed.program, count, fed)
+        case Joined(parts=parts):
+            times = Counter(id(part.program) for part in parts)
+            for part in {id(part.program): part for part in parts}.values():
+                yield Listed(part.program, times[id(part.program)], part.operands)
+        case Packed(fed=fed):
+            yield Listed(fed.program, 1, fed)
+        case Stage(units=units, counts=counts):
+            for unit, count in zip(units, counts):
+                for program in unit.programs:
+                    yield Listed(program, count)
+        case Addresses():
+            pass

@@ -1,0 +1,93 @@
+"""What a network costs on the machine, layer by layer: cycles, how busy each engine is, what the host fills.
+
+Decides which layer a step of the plan counts for. All figures are modelled, and known before anything runs.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from kohakuaccel.sim import Timeline
+from tinytpu.lower import Plan
+from tinytpu.lower.listing import own
+from tinytpu.lower.plan import Addresses, Step
+from tinytpu.models.network import Lowered
+from tinytpu.models.quantise import Quantised
+from tinytpu.trace.planned import Took, took, whole
+from tinytpu.trace.spans import UNITS
+
+
+@dataclass(frozen=True)
+class LayerFigures:
+    """One layer, or several that share programs. macs: multiplications that the layer is, of the whole batch."""
+
+    name: str
+    took: Took
+    macs: int
+
+
+@dataclass(frozen=True)
+class Figures:
+    """A plan for a batch of examples. peak: multiplications a cycle that the array can do."""
+
+    batch: int
+    peak: int
+    clock_mhz: int
+    layers: tuple[LayerFigures, ...]
+    total: LayerFigures
+
+    @property
+    def cycles(self) -> float:
+        """Of one example."""
+        return self.total.took.cycles / self.batch
+
+    def text(self) -> str:
+        """A table: of each layer cycles and records an example, and parts of its cycles."""
+        head = ("layer", "cycles", "of peak", "load", *UNITS, "records", "bytes")
+        rows = [head, *(self._row(layer) for layer in (*self.layers, self.total))]
+        widths = [max(len(row[n]) for row in rows) for n in range(len(head))]
+        lines = ["  ".join(c.rjust(w) if n else c.ljust(w) for n, (c, w) in enumerate(zip(r, widths))) for r in rows]
+        rate = self.clock_mhz * 1e6 / self.cycles
+        return "\n".join([*lines, f"a batch of {self.batch}: {rate:,.0f} examples a second at {self.clock_mhz} MHz"])
+
+    def _row(self, layer: LayerFigures) -> tuple[str, ...]:
+        one = layer.took
+        return (
+            layer.name,
+            f"{one.cycles / self.batch:,.0f}",
+            f"{layer.macs / (one.cycles * self.peak):.1%}",
+            f"{one.load / one.cycles:.0%}",
+            *(f"{one.share(unit):.0%}" for unit in UNITS),
+            f"{one.records / self.batch:,.0f}",
+            f"{one.nbytes / self.batch:,.0f}",
+        )
+
+
+def figures(network: Quantised, made: Lowered, plan: Plan) -> Figures:
+    """Of the plan of a network's graph."""
+    machine = plan.machine
+    batch = plan.graph.inputs[0].shape[0]
+    macs = network.macs()
+    steps: dict[str, list[Step]] = {}
+    for step in plan.steps:
+        steps.setdefault(_title(step, made), []).append(step)
+    # A layer's product stands first; what else a later step does of it multiplies nothing.
+    layers = tuple(
+        LayerFigures(name, took(machine, some), batch * sum(macs.pop(part, 0) for part in name.split(" + ")))
+        for name, some in steps.items()
+    )
+    total = LayerFigures("all", took(machine, plan.steps), batch * sum(network.macs().values()))
+    peak = int(machine.params.rows * machine.params.columns)
+    return Figures(batch, peak, int(machine.params.clock_mhz), layers, total)
+
+
+def timeline_of(made: Lowered, plan: Plan, name: str) -> Timeline:
+    """Every program of the plan on one timeline, under the names of its layers."""
+    return whole(plan.machine, ((_title(step, made), step) for step in plan.steps), name)
+
+
+def _title(step: Step, made: Lowered) -> str:
+    """The layers of a step's statements, in order."""
+    one = own(step)
+    statements = (one.statement,) if isinstance(one, Addresses) else one.statements
+    return " + ".join(dict.fromkeys(made.layers[s.name] for s in statements))

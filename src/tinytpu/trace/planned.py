@@ -1,0 +1,122 @@
+"""The time of a plan's programs before anything runs: each program once, on zeros, with a log.
+
+No program of a plan branches on what it computes, so that such a run tells cycles and units of all. Decides what is
+summed; which cycles are work is `spans`'.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from kohakuaccel.machine import Machine
+from kohakuaccel.sim import Timeline, joined
+from tinytpu.lower.joined import Joined
+from tinytpu.lower.listing import Listed, listed, own
+from tinytpu.lower.plan import Step
+from tinytpu.lower.product import Product
+from tinytpu.lower.stage import Stage
+from tinytpu.trace.spans import UNITS, timeline
+from tinytpu.units.core import Image, Run, execute
+
+
+@dataclass(frozen=True)
+class Took:
+    """What programs take. cycles: all, of which load reads records and output prints results. busy: cycles in which
+    each unit works. macs: multiplications of the array, those with padding too. filled: tiles and vectors of records;
+    nbytes: of them and of the tiles that are output."""
+
+    programs: int
+    cycles: int
+    load: int
+    output: int
+    instructions: int
+    records: int
+    filled: int
+    nbytes: int
+    macs: int
+    busy: Mapping[str, int]
+
+    def share(self, unit: str) -> float:
+        """The part of all cycles in which a unit works."""
+        return self.busy[unit] / self.cycles if self.cycles else 0.0
+
+    def shares(self) -> dict[str, float]:
+        """Of every unit, and "load": the part in which records are read. Empty without programs."""
+        units = {unit: self.share(unit) for unit in self.busy}
+        return {"load": self.load / self.cycles, **units} if self.cycles else {}
+
+
+def dry(machine: Machine, one: Listed) -> Run:
+    """A program's run on zeros."""
+    rows, lanes = int(machine.params.rows), int(machine.params.rows * machine.params.columns)
+    image = Image(
+        one.program.rows,
+        vmem={slot: np.zeros(lanes, np.int32) for slot, _ in one.program.data},
+        wmem={slot: np.zeros(lanes, np.int8) for slot in (one.fed.wmem if one.fed else ())},
+        amem={slot: np.zeros(rows, np.int8) for slot in (one.fed.amem if one.fed else ())},
+        vmem_outputs=[slot for slot, _ in one.program.outputs],
+    )
+    return execute(machine, image, log=True)
+
+
+def programs(machine: Machine, steps: Iterable[Step]) -> Iterator[tuple[Listed, Run]]:
+    """Every program of steps with its run on zeros."""
+    for step in steps:
+        for one in listed(step):
+            yield one, dry(machine, one)
+
+
+def took(machine: Machine, steps: Iterable[Step]) -> Took:
+    """What the programs of steps take, all their runs."""
+    total: Counter[str] = Counter()
+    busy: Counter[str] = Counter(dict.fromkeys(UNITS, 0))
+    for one, run in programs(machine, steps):
+        image = run.image
+        memories = (image.vmem, image.wmem, image.amem)
+        own = {
+            "programs": 1,
+            "cycles": run.cycles,
+            "load": run.load_cycles,
+            "output": run.output_cycles,
+            "instructions": run.counters["instructions"],
+            "records": image.record_count(),
+            "filled": sum(map(len, memories)),
+            "nbytes": sum(np.asarray(v).nbytes for m in memories for v in m.values()) + sum(t.nbytes for t in run.vmem),
+            "macs": run.counters["macs"],
+        }
+        for name, value in own.items():
+            total[name] += value * one.count
+        for share in timeline(run).shares():
+            busy[share.group] += share.busy * one.count
+    names = ("programs", "cycles", "load", "output", "instructions", "records", "filled", "nbytes", "macs")
+    return Took(*(total[name] for name in names), busy=dict(busy))
+
+
+def in_order(step: Step) -> Iterator[Listed]:
+    """Every program that a step runs, as often and in the order that it does."""
+    match own(step):
+        case Product() as product:
+            yield from (Listed(fed.program, 1, fed) for _, units in product.runs() for fed in units)
+        case Joined(parts=parts):
+            yield from (Listed(part.program, 1, part.operands) for part in parts)
+        case Stage() as stage:
+            yield from (Listed(program, 1) for _, unit in stage.runs() for program in unit.programs)
+        case _:
+            yield from listed(step)
+
+
+def whole(machine: Machine, steps: Iterable[tuple[str, Step]], name: str) -> Timeline:
+    """All programs of named steps on one timeline, each under its step's name. Raises Refusal where there are none."""
+    found: list[Timeline] = []
+    known: dict[tuple[str, int], Timeline] = {}
+    for title, step in steps:
+        for one in in_order(step):
+            key = title, id(one.program)
+            if key not in known:
+                known[key] = timeline(dry(machine, one), title)
+            found.append(known[key])
+    return joined(found, name)
