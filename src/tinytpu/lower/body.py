@@ -112,6 +112,10 @@ class Body:
             self._done[id(expr), step] = found = (expr, tile)
         return found[1]
 
+    def known_already(self, expr: Expr, tile: Tile) -> None:
+        """An expression of a body without a fold whose tile was made elsewhere."""
+        self._done[id(expr), 0] = (expr, tile)
+
     def _value(self, expr: Expr, step: int, pad: Tile | None) -> Tile:
         if isinstance(expr, Const):
             return constant(self.code, expr.value, {"real": FP32, "int": INT32, "bool": BOOL}[expr.kind])

@@ -297,6 +297,7 @@ def _blocks(
     rows: Rows, outputs: Sequence[str], names: Mapping[str, Value], machine: Machine, product: Product, unit: bool
 ) -> Joined | None:
     matrix = product.layout
+    assert isinstance(matrix, Matrix)
     first = next(iter(rows))
     low, high = int(first.statement.dtype.lowest), int(first.statement.dtype.max)
     builder = _Builder(machine, rows, outputs, names, matrix.edge, Plans(chunked=False, unit=unit))

@@ -36,6 +36,12 @@ Memory = Mapping[int, NDArray[np.int8]]
 """What fills WMEM or AMEM, by slot."""
 
 
+def executor() -> Executor | None:
+    """What runs programs instead of a fresh core each, see `executing`."""
+    found = _executor.get()
+    return None if found is execute else found
+
+
 @contextmanager
 def executing(executor: Executor) -> Generator[None]:
     """Meanwhile `executor` runs the programs of plans, instead of a fresh core each."""
@@ -68,18 +74,18 @@ class Counts:
 def run_stage(stage: Stage, known: Mapping[str, Array], names: Mapping[str, Value], counts: Counts) -> dict[str, Array]:
     """The stage's outputs, by name: [chunks, points] where a fold was cut in parts, else of the statement's shape."""
     layout = stage.layout
-    filled = _filled(stage, known, names)
-    room = _Room.of(stage, (p for unit in stage.units for p in unit.programs))
+    filled = data_of(stage, known, names)
+    room = Room.of(stage, (p for unit in stage.units for p in unit.programs))
     for first, unit in stage.runs():
         carried: dict[int, Words] = {}
         for program in unit.programs:
             _run(stage.machine, program, first, layout.chunks, filled, room.results, carried, counts)
     if stage.checked:
         _check(stage, room.results[len(stage.outputs)][:, 0])
-    return _taken(stage, room)
+    return outputs_of(stage, room)
 
 
-def _filled(step: Whole, known: Mapping[str, Array], names: Mapping[str, Value]) -> list[Words]:
+def data_of(step: Whole, known: Mapping[str, Array], names: Mapping[str, Value]) -> list[Words]:
     """What fills the tiles of every data plan. Raises Refusal for what a function of the vector unit is wrong for."""
     for number, name in step.bounds:
         data = step.data[number]
@@ -89,7 +95,7 @@ def _filled(step: Whole, known: Mapping[str, Array], names: Mapping[str, Value])
     return [data.fill(step.layout, known, names) for data in step.data]
 
 
-def _taken(step: Whole, room: _Room) -> dict[str, Array]:
+def outputs_of(step: Whole, room: Room) -> dict[str, Array]:
     """The outputs, by name."""
     if isinstance(step, Joined):
         return {s.name: numbers(words, s.dtype).reshape(s.shape) for s, words in step.gathered(room.results)}
@@ -102,7 +108,7 @@ def _taken(step: Whole, room: _Room) -> dict[str, Array]:
 
 
 @dataclass
-class _Room:
+class Room:
     """What programs leave. results: int32[tiles, 1, lanes] each: the outputs, what is checked, high words from the
     end. pairs: outputs that have high words."""
 
@@ -110,13 +116,13 @@ class _Room:
     pairs: frozenset[int]
 
     @staticmethod
-    def of(stage: Whole, programs: Iterable[Program]) -> _Room:
+    def of(stage: Whole, programs: Iterable[Program]) -> Room:
         if isinstance(stage, Joined):
-            return _Room(stage.empty(), frozenset())
+            return Room(stage.empty(), frozenset())
         places = {place.number for p in programs for _, place in p.outputs if isinstance(place, Result)}
         pairs = frozenset(~number for number in places if number < 0)
         rows = len(stage.outputs) * (2 if pairs else 1) + stage.checked
-        return _Room(list(np.zeros((rows, stage.layout.tiles, 1, stage.layout.lanes), np.int32)), pairs)
+        return Room(list(np.zeros((rows, stage.layout.tiles, 1, stage.layout.lanes), np.int32)), pairs)
 
     def taken(self, stage: Stage | Product, number: int, dtype: DType) -> Array:
         """Output `number`: [chunks, points]."""
@@ -161,31 +167,13 @@ def _run(
     counts.add(Counts(1, done.cycles, steps, records, filled_now, len(done.vmem), 0, moved))
 
 
-def run_product(
-    stage: Product, known: Mapping[str, Array], names: Mapping[str, Value], counts: Counts,
-    operands: tuple[Array, Array],
-) -> dict[str, Array]:  # fmt: skip
-    """The outputs of a product of operands that are int8, by name."""
-    filled = _filled(stage, known, names)
-    room = _Room.of(stage, (fed.program for unit in stage.units.values() for fed in unit))
-    vectors, weights = feeds(stage, operands)
-    for block, programs in stage.runs():
-        carried: dict[int, Words] = {}
-        rows, columns = vectors[block.batch, block.top :], weights[block.batch, block.left :]
-        for fed in programs:
-            wmem = {slot: columns[at] for slot, at in fed.wmem.items()}
-            amem = {slot: rows[at] for slot, at in fed.amem.items()}
-            _run(stage.machine, fed.program, block.first, 1, filled, room.results, carried, counts, wmem, amem)
-    return _taken(stage, room)
-
-
 def run_joined(
     step: Joined, known: Mapping[str, Array], names: Mapping[str, Value], counts: Counts,
     operands: tuple[Array, Array] | None = None,
 ) -> dict[str, Array]:  # fmt: skip
     """The outputs of joined stages, by name. operands: of the product among them, which are int8."""
-    filled = _filled(step, known, names)
-    room = _Room.of(step, ())
+    filled = data_of(step, known, names)
+    room = Room.of(step, ())
     fed = feeds(step.product, operands) if step.product is not None and operands is not None else None
     for part in step.parts:
         wmem: dict[int, NDArray[np.int8]] = {}
@@ -195,7 +183,7 @@ def run_joined(
             wmem = {slot: weights[0][at] for slot, at in part.operands.wmem.items()}
             amem = {slot: vectors[0, part.first :][at] for slot, at in part.operands.amem.items()}
         _run(step.machine, part.program, part.first, 1, filled, room.results, {}, counts, wmem, amem)
-    return _taken(step, room)
+    return outputs_of(step, room)
 
 
 def run_packed(
@@ -203,8 +191,8 @@ def run_packed(
     operands: tuple[Array, Array] | None = None,
 ) -> dict[str, Array]:  # fmt: skip
     """The outputs of steps that share a program, by name. operands: of the product among them, which are int8."""
-    filled = [words for own in step.steps for words in _filled(own, known, names)]
-    rooms = [_Room.of(own, ()) for own in step.steps]
+    filled = [words for own in step.steps for words in data_of(own, known, names)]
+    rooms = [Room.of(own, ()) for own in step.steps]
     wmem: dict[int, NDArray[np.int8]] = {}
     amem: dict[int, NDArray[np.int8]] = {}
     product = step.product.product if isinstance(step.product, Joined) else step.product
@@ -214,7 +202,7 @@ def run_packed(
         amem = {slot: vectors[0][at] for slot, at in step.fed.amem.items()}
     results = [words for room in rooms for words in room.results]
     _run(step.machine, step.fed.program, 0, 1, filled, results, {}, counts, wmem, amem)
-    return {name: array for own, room in zip(step.steps, rooms) for name, array in _taken(own, room).items()}
+    return {name: array for own, room in zip(step.steps, rooms) for name, array in outputs_of(own, room).items()}
 
 
 def _check(stage: Stage, beyond: Words) -> None:
