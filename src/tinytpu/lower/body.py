@@ -14,6 +14,7 @@ import numpy as np
 
 from kohakuaccel.graph import (
     BOOL,
+    FP64,
     WORDS,
     Bits,
     Cast,
@@ -28,14 +29,16 @@ from kohakuaccel.graph import (
     Value,
     WordFormat,
 )
+from kohakuaccel.graph.expr import OPS
+from kohakuaccel.graph.native import Box
 from kohakuaccel.graph.requant import WIDE, Requantised, as_requantised
 from kohakuaccel.graph.scalar import to_word
-from kohakuaccel.graph.verify import format_of, kind
+from kohakuaccel.graph.verify import format_of, kind, map_formats
 from kohakuaccel.numerics import FP32, INT32
 from tinytpu.isa.codes import VPU
 from tinytpu.lower.code import Code, Leaf, Result
 from tinytpu.lower.data import Data
-from tinytpu.lower.numbers import Tile, convert, identity, operate, reinterpret, serial, wide
+from tinytpu.lower.numbers import Tile, convert, halves, identity, operate, reinterpret, serial, wide
 from tinytpu.lower.numbers.base import bits_of, check_format, integer, is_real, span
 from tinytpu.lower.numbers.operations import constant
 from tinytpu.lower.numbers.pairs import Pair
@@ -68,6 +71,23 @@ def host_filled(expr: Expr) -> bool:
     return any(isinstance(e, Iota) for e in nodes) and not any(isinstance(e, Read) for e in nodes)
 
 
+def number_alone(expr: Expr) -> bool:
+    """Whether an expression is made of numbers alone."""
+    return not any(isinstance(e, Read | Iota) for e in expr.walk())
+
+
+def widest(expr: Op, names: Mapping[str, Value]) -> DType | None:
+    """The format that an operation computes in."""
+    if OPS[expr.name].result != "bool":
+        return format_of(expr, names)
+    found = map_formats(expr, names)
+    return next((f for f in found if all(f.is_exact_from(g) for g in found)), found[0] if found else None)
+
+
+EXACT = ("max", "min", "neg", "abs", "where", "cut", "floor")
+"""Operations of reals whose result their operands' format holds."""
+
+
 @dataclass
 class Body:
     """The expressions of one statement for one tile. known: tiles of values of the same stage."""
@@ -86,8 +106,15 @@ class Body:
         """The tile of an expression at a step of the fold. pad: what lanes without a term hold, for a plain read."""
         found = self._done.get((id(expr), step))
         if found is None:
-            self._done[id(expr), step] = found = (expr, self._value(expr, step, pad))
+            tile = self._value(expr, step, pad)
+            if expr is self.statement.body and self.statement.reduction is None:
+                tile = settled(self.code, tile, self.statement)
+            self._done[id(expr), step] = found = (expr, tile)
         return found[1]
+
+    def known_already(self, expr: Expr, tile: Tile) -> None:
+        """An expression of a body without a fold whose tile was made elsewhere."""
+        self._done[id(expr), 0] = (expr, tile)
 
     def _value(self, expr: Expr, step: int, pad: Tile | None) -> Tile:
         if isinstance(expr, Const):
@@ -98,6 +125,8 @@ class Body:
             return constant(self.code, int(to_word(number, expr.dtype)), expr.dtype)
         if isinstance(expr, Read):
             return self._read(expr, step, pad)
+        if isinstance(expr, Op | Cast) and number_alone(expr):
+            return self._number(expr)
         if kind(expr, self.names) != "real" and host_filled(expr):
             return self._index(expr, step)
         if isinstance(expr, Iota):  # of a gathered index
@@ -106,18 +135,44 @@ class Body:
         if isinstance(expr, Cast):
             return convert(self.code, self.value(expr.arg, step), expr.dtype)
         if isinstance(expr, Bits):
-            return reinterpret(self.code, self.value(expr.arg, step), expr.dtype)
+            return reinterpret(self.code, self.value(expr.arg, step), expr.source, expr.dtype)
         assert isinstance(expr, Op)
         requantisation = as_requantised(expr)
         made = None if requantisation is None else self._requantised(requantisation, step)
         if made is not None:
             return made
         check_operands(expr, self.names)
-        if self.plans.unit and expr.name in serial.OPCODES:
-            found = self._serial(expr, step)
+        return self._operation(expr, step)
+
+    def _operation(self, expr: Op, step: int) -> Tile:
+        """An operation; reals of 16 bits are computed in binary32, and each result is rounded to their format."""
+        half = widest(expr, self.names)
+        if half is None or not halves.is_half(half):
+            found = self._serial(expr, step) if self.plans.unit and expr.name in serial.OPCODES else None
             if found is not None:
                 return Tile(found, FP32)
-        return operate(self.code, expr.name, [self.value(a, step) for a in expr.args], self.checks)
+            return operate(self.code, expr.name, [self.value(a, step) for a in expr.args], self.checks)
+        args = [
+            constant(self.code, a.value, half) if isinstance(a, Const) and a.kind == "real" else self.value(a, step)
+            for a in expr.args
+        ]
+        if expr.name == "fma":
+            product = halves.rounded(self.code, operate(self.code, "mul", args[:2], self.checks), half)
+            return halves.rounded(self.code, operate(self.code, "add", (product, args[2]), self.checks), half)
+        found = operate(self.code, expr.name, args, self.checks)
+        if not is_real(found.dtype):
+            return found
+        return found._replace(dtype=half) if expr.name in EXACT else halves.rounded(self.code, found, half)
+
+    def _number(self, expr: Expr) -> Tile:
+        """A number that follows from numbers alone."""
+        dtype = format_of(expr, self.names)
+        what = kind(expr, self.names)
+        dtype = {"real": FP32, "int": INT32, "bool": BOOL}.get(what, dtype) if dtype in (None, FP64) else dtype
+        with np.errstate(all="ignore"):
+            found = np.asarray(Box((), {}, self.names).value(expr, dtype)).reshape(())
+        assert dtype is not None
+        return constant(self.code, found.item() if what != "real" else float(found), check_format(dtype, str(expr)))
 
     def _requantised(self, found: Requantised, step: int) -> Tile | None:
         """None where a value or a factor may be beyond 32 bits."""
@@ -157,6 +212,9 @@ class Body:
         dtype = check_format(self.names[read.value].dtype, f"value {read.value}")
         if wide.is_wide(dtype):
             return self._words(read, dtype, self.reach.of(read), step, pad)
+        if halves.is_half(dtype):
+            padded = None if pad is None else halves.bits_of_constant(self.code, pad.value, dtype)
+            return halves.taken(self.code, self._leaf(read, dtype, step, padded), dtype)
         value = self._leaf(read, dtype, step, None if pad is None else pad.value)
         return Tile(value, dtype) if is_real(dtype) else Tile(value, dtype, *_span_of(self.names[read.value], read))
 
@@ -281,13 +339,15 @@ def _across_real(code: Code, op: str, a: Tile, whole: bool) -> Tile:
 def settled(code: Code, a: Tile, statement: Statement) -> Tile:
     """A fold's result in the statement's format."""
     dtype = statement.dtype
+    if is_real(dtype):
+        return convert(code, a, dtype)
     narrow = isinstance(dtype, WordFormat) and not wide.is_wide(dtype)
     return convert(code, Tile(a.value, WORDS["S32"], a.low, a.high), dtype) if narrow else a
 
 
 def leave(code: Code, a: Tile, number: int, tile: int) -> None:
     """A value is output `number` for a tile."""
-    code.store(a.value, Result(number, tile))
+    code.store(halves.given(code, a) if halves.is_half(a.dtype) else a.value, Result(number, tile))
     if a.top is not None:
         code.store(a.top, Result(~number, tile))
 

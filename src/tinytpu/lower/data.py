@@ -16,9 +16,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kohakuaccel.graph import BOOL, WORDS, DType, Expr, Range, Value, numpy_of
-from kohakuaccel.graph.native import Box
+from kohakuaccel.graph.native import Box, stored_in
 from kohakuaccel.graph.points import Array
-from kohakuaccel.numerics import FP32
+from kohakuaccel.numerics import BF16, FP16, FP32
 
 Words = NDArray[np.int32]
 
@@ -27,6 +27,8 @@ def words(values: Array, dtype: DType, part: int = 0) -> Words:
     """Values as lanes hold them: int32[...]. part: of values of 64 bits the low (0) or the high word (1)."""
     if dtype == FP32:
         return np.ascontiguousarray(values, np.float32).view(np.int32).reshape(values.shape)
+    if dtype in (FP16, BF16):
+        return np.ascontiguousarray(values, stored_in(dtype)).view(np.uint16).astype(np.int32).reshape(values.shape)
     return (np.ascontiguousarray(values).astype(np.int64) >> 32 * part).astype(np.int32).reshape(values.shape)
 
 
@@ -34,6 +36,8 @@ def numbers(lanes: Words, dtype: DType, top: Words | None = None) -> Array:
     """What lanes hold as an array of the format's own dtype. top: the high words, of numbers that have them."""
     if dtype == FP32:
         return np.ascontiguousarray(lanes).view(np.float32)
+    if dtype in (FP16, BF16):
+        return lanes.astype(np.uint16).view(stored_in(dtype))
     if dtype == BOOL:
         return lanes != 0
     if top is not None:

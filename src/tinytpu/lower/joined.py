@@ -22,7 +22,7 @@ from tinytpu.lower.blocks import Dispatches, Matrix
 from tinytpu.lower.body import Body, Plans, across, fold, settled
 from tinytpu.lower.code import Code, Result
 from tinytpu.lower.data import Data, Layout, Words
-from tinytpu.lower.numbers import Tile
+from tinytpu.lower.numbers import Tile, halves
 from tinytpu.lower.order import fastest
 from tinytpu.lower.product import Fed, Product, as_product, place_of
 from tinytpu.lower.rows import Apart, Row, Rows, as_rows, source
@@ -171,10 +171,8 @@ class _Builder:
             if name not in made:
                 bodies = [self._body(code, tile, row, expr, made, checks) for expr in row.bodies]
                 made[name] = row, list(self._row(code, row, bodies, checks))
-                if any(tile.top is not None for tile in made[name][1]):
-                    raise Apart("a word of two lanes is a stage's own")
-                if any(found.top is not None for found in made[name][1]):
-                    raise Apart("pairs of words are a stage of their own")
+                if halves.is_half(row.statement.dtype) or any(t.top is not None for t in made[name][1]):
+                    raise Apart("pairs of words, and reals of 16 bits, are a stage of their own")
         if checks:
             raise Apart("a function that checks its argument is a stage of its own")
         for index, name in enumerate(self.outputs):
@@ -299,6 +297,7 @@ def _blocks(
     rows: Rows, outputs: Sequence[str], names: Mapping[str, Value], machine: Machine, product: Product, unit: bool
 ) -> Joined | None:
     matrix = product.layout
+    assert isinstance(matrix, Matrix)
     first = next(iter(rows))
     low, high = int(first.statement.dtype.lowest), int(first.statement.dtype.max)
     builder = _Builder(machine, rows, outputs, names, matrix.edge, Plans(chunked=False, unit=unit))

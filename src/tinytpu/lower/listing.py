@@ -39,9 +39,9 @@ def listed(step: Step) -> Iterator[Listed]:
     """Every program of a step once."""
     match own(step):
         case Product(layout=layout, units=units):
-            for shape, count in layout.shapes().items():
-                for fed in units[shape]:
-                    yield Listed(fed.program, count, fed)
+            for key, first in layout.groups().items():
+                for fed in units[key]:
+                    yield Listed(fed.program, len(first), fed)
         case Joined(parts=parts):
             times = Counter(id(part.program) for part in parts)
             for part in {id(part.program): part for part in parts}.values():

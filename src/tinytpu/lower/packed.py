@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 
 from kohakuaccel.graph import Statement
 from kohakuaccel.machine import Machine
+from tinytpu.lower.blocks import Matrix
 from tinytpu.lower.code import Code, Leaf, Result, Source
 from tinytpu.lower.joined import Joined
 from tinytpu.lower.order import fastest
@@ -57,8 +58,8 @@ def single(step: Whole) -> Fed | None:
         case Joined() if step.programs == 1:
             part = step.parts[0]
             found = part.operands or Fed(part.program, {}, {})
-        case Product() if step.programs == 1:
-            ((_, (found,)),) = step.runs()
+        case Product() if step.programs == 1 and isinstance(step.layout, Matrix) and not step.layout.outer:
+            ((found,),) = step.units.values()
         case _:
             return None
     places = [place for _, place in found.program.outputs]

@@ -39,9 +39,10 @@ from tinytpu import machines
 from tinytpu.lower.body import host_filled
 from tinytpu.lower.data import Data
 from tinytpu.lower.joined import Joined, join
+from tinytpu.lower.multiply import run_product
 from tinytpu.lower.packed import Packed, pack
 from tinytpu.lower.product import Product, as_product, beyond, certain, choose_product
-from tinytpu.lower.run import Counts, run_joined, run_packed, run_product, run_stage
+from tinytpu.lower.run import Counts, run_joined, run_packed, run_stage
 from tinytpu.lower.stage import Stage, choose, in_parts
 
 

@@ -6,7 +6,7 @@ machine model counts. Whether operands are int8 is known when there are numbers,
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
 
@@ -21,70 +21,65 @@ from kohakuaccel.graph.verify import format_of
 from kohakuaccel.machine import Machine
 from kohakuaccel.numerics import INT8, INT32
 from tinytpu.lower.allocate import Program, allocate
-from tinytpu.lower.blocks import Block, Dispatches, Matrix
-from tinytpu.lower.body import Body, Plans, leave
-from tinytpu.lower.code import Code
+from tinytpu.lower.blocks import Cut, Key
+from tinytpu.lower.body import Plans
+from tinytpu.lower.cuts import cuts
 from tinytpu.lower.data import Data
-from tinytpu.lower.numbers import Tile
+from tinytpu.lower.epilogue import fuse
+from tinytpu.lower.finish import HIGH, LOW, Finish
 from tinytpu.units.core import Image, execute
-
-LOW, HIGH = -128, 127
 
 
 @dataclass(frozen=True)
 class Fed:
-    """A program with what fills AMEM and WMEM: slot -> (tile row, vector) and (tile column, K-tile) of its block."""
+    """A program with what fills AMEM and WMEM: slot -> (tile row, vector) and (tile column, K-tile) of its block; see
+    jobs.Jobs for rows. mxu_result: whether the last results are output, as the first row of a tile."""
 
     program: Program
     amem: Mapping[int, tuple[int, int]]
     wmem: Mapping[int, tuple[int, int]]
+    mxu_result: bool = False
 
     @property
     def records(self) -> int:
-        return self.program.records + len(self.amem) + len(self.wmem)
+        return self.program.records + len(self.amem) + len(self.wmem) + self.mxu_result
 
 
 @dataclass(frozen=True)
 class Product:
-    """statements: the product, then what follows it at each element. units: the programs of a block, by its height and
-    width; a later one adds what the earlier left."""
+    """statements: the product, then what follows it at each element. units: the programs of a block, by its key; a
+    later one adds what the earlier left."""
 
     machine: Machine
     statements: tuple[Statement, ...]
     outputs: tuple[str, ...]
     found: Contraction
-    layout: Matrix
+    layout: Cut
     data: tuple[Data, ...]
     checked: bool
-    units: Mapping[tuple[int, int], tuple[Fed, ...]]
+    units: Mapping[Key, tuple[Fed, ...]]
     cycles: int
     bounds: tuple[tuple[int, str], ...] = ()
     """Data plans whose values are checked for a function of the vector unit."""
 
-    def runs(self) -> Iterator[tuple[Block, tuple[Fed, ...]]]:
-        """Every block with its programs."""
-        for block in self.layout.blocks:
-            yield block, self.units[block.height, block.width]
-
     @property
     def programs(self) -> int:
-        return sum(len(fed) for _, fed in self.runs())
+        return sum(len(first) * len(self.units[key]) for key, first in self.layout.groups().items())
 
     def text(self) -> str:
         names = ", ".join(s.name for s in self.statements)
         m = self.layout
         batch, rows, columns = m.place.shape
-        kind = "output" if m.stationary else "weight"
         lines = [
             f"{names}: {self.programs} programs, {self.cycles} cycles; product {batch} x {rows}x{m.depth}x{columns} on "
-            f"the array, {kind} stationary, {m.tall}x{m.wide} tiles, {m.terms} of {m.ktiles} K-tiles a program"
+            f"the array, {m.text()}, {m.terms} of {m.ktiles} K-tiles a program"
         ]
-        for (height, width), count in m.shapes().items():
+        for key, first in m.groups().items():
             lines += [
-                f"  {count} x {height} rows, {width} tile columns: {len(fed.program.rows)} instructions, "
+                f"  {len(first)} x {m.size(key)}: {len(fed.program.rows)} instructions, "
                 f"{len(fed.program.data)} tiles, {len(fed.amem)} vectors, {len(fed.wmem)} weight tiles in, "
-                f"{len(fed.program.outputs)} out, {fed.program.spills} spilled"
-                for fed in self.units[height, width]
+                f"{len(fed.program.outputs) + fed.mxu_result} out, {fed.program.spills} spilled"
+                for fed in self.units[key]
             ]
         return "\n".join(lines)
 
@@ -171,82 +166,40 @@ def choose_product(
         return None
     place = place_of(statements[0], found)
     depth = prod(r.extent for r in found.k)
+    added = Finish(statements, outputs, names, Plans(chunked=False)).added is not None
     best: Product | None = None
-    for layout in _cuts(place, depth, machine):
+    for layout in cuts(place, depth, machine, added=added, plain=len(statements) == 1):
         made = _made(statements, outputs, names, machine, found, layout, unit)
         if made is not None and (best is None or made.cycles < best.cycles):
             best = made
     return best
 
 
-def _cuts(place: Array, depth: int, machine: Machine) -> Iterator[Matrix]:
-    """Cuts whose vectors and weights fit: all K-tiles in a program where they can be, then as many tiles as fit."""
-    p = machine.params
-    edge = p.rows
-    _, m, n = place.shape
-    ktiles = -(-depth // edge)
-    rows, columns = -(-m // edge), -(-n // edge)
-    for stationary in (False, True):
-        vectors = min(edge, depth) if stationary else min(edge, m)
-        terms = min(ktiles, p.amem_vectors // vectors, p.wmem_tiles)
-        # An even share of the K-tiles for every program.
-        terms = -(-ktiles // -(-ktiles // terms))
-        words = (terms + 2 * edge + 3) if stationary else terms * min(edge, m) + 3
-        tall = min(rows, p.amem_vectors // (vectors * terms))
-        wide = min(columns, p.wmem_tiles // terms)
-        most = max(1, min((p.program_words - 1) // words, p.max_outputs))
-        if not stationary and p.psum_buckets < 2:
-            most = 1  # a tile is read while the next one gathers in another bucket
-        for a, b in {
-            (min(tall, max(1, most // wide)), min(wide, most)),
-            (min(tall, most), min(wide, max(1, most // tall))),
-        }:
-            yield Matrix(edge, place, depth, a, b, terms, stationary)
-
-
-class _Finish:
-    """What follows a product, as code of every tile."""
-
-    def __init__(
-        self, statements: Sequence[Statement], outputs: Sequence[str], names: Mapping[str, Value], plans: Plans
-    ) -> None:
-        self.statements, self.outputs, self.names, self.plans = statements, outputs, names, plans
-        self.depth = prod(r.extent for r in statements[0].reduced)
-        self.checked = False
-
-    def __call__(self, code: Code, value: int, tile: int) -> None:
-        first = self.statements[0]
-        most = self.depth * LOW * LOW
-        signed = first.dtype.lowest < 0
-        known = {first.name: Tile(value, first.dtype, -most if signed else 0, most if signed else int(first.dtype.max))}
-        checks: list[int] = []
-        for statement in self.statements[1:]:
-            body = Body(code, self.plans, statement, self.names, known, tile, checks, {})
-            known[statement.name] = body.value(statement.body, 0)
-        for number, name in enumerate(self.outputs):
-            leave(code, known[name], number, tile)
-        self.checked = self.checked or bool(checks)
-
-
 def _made(
     statements: Sequence[Statement], outputs: Sequence[str], names: Mapping[str, Value], machine: Machine,
-    found: Contraction, layout: Matrix, unit: bool,
+    found: Contraction, layout: Cut, unit: bool,
 ) -> Product | None:  # fmt: skip
     plans = Plans(chunked=False, unit=unit)
-    finish = _Finish(statements, outputs, names, plans)
-    units: dict[tuple[int, int], tuple[Fed, ...]] = {}
+    finish = Finish(statements, outputs, names, plans)
+    begin = finish.begin if layout.preload and finish.added is not None and layout.terms == layout.ktiles else None
+    units: dict[Key, tuple[Fed, ...]] = {}
     cycles = 0
-    for (height, width), count in layout.shapes().items():
+    for key, first in layout.groups().items():
         programs: list[Fed] = []
         for start, stop in layout.chunk():
-            made = Dispatches(layout, height, width, start, stop)
-            program = allocate(made.code(finish), machine)
+            made = layout.dispatches(key, start, stop)
+            code = made.code(finish, begin)
+            fuse(code, lambda value, code=code: finish.by_column(code, value, found.n))
+            if made.mxu_result:
+                code.lines[:] = [line for line in code.lines if line.form not in ("STORE", "LOAD_MXU_RESULT")]
+            program = allocate(code, machine)
             if program is None:
                 return None
-            fed = Fed(program, {s: at for at, s in made.amem.items()}, {s: at for at, s in made.wmem.items()})
+            amem, wmem = ({slot: at for at, slot in slots.items()} for slots in (made.amem, made.wmem))
+            fed = Fed(program, amem, wmem, made.mxu_result)
             programs.append(fed)
-            cycles += count * counted(fed, machine)
-        units[height, width] = tuple(programs)
+            cycles += len(first) * counted(fed, machine)
+        units[key] = tuple(programs)
     if finish.checked:
         return None  # a function that checks its argument is a stage of its own
     return Product(
@@ -265,6 +218,7 @@ def counted(fed: Fed, machine: Machine) -> int:
         wmem=dict.fromkeys(fed.wmem, tile),
         amem=dict.fromkeys(fed.amem, vector),
         vmem_outputs=[slot for slot, _ in fed.program.outputs],
+        mxu_result=fed.mxu_result,
     )
     return execute(machine, image).cycles
 
@@ -282,6 +236,8 @@ def feeds(stage: Product, operands: tuple[Array, Array]) -> tuple[Array, Array]:
     a[:, :rows, :depth] = left
     w = np.zeros((batch, deep * edge, wide * edge), np.int8)
     w[:, :depth, :columns] = right
+    if getattr(m, "outer", False):
+        w[:, 1:] = w[:, :1]  # every row of the array multiplies with the same weights
     tiles = a.reshape(batch, tall, edge, deep, edge)
     order = (0, 1, 3, 4, 2) if m.stationary else (0, 1, 3, 2, 4)
     vectors = np.ascontiguousarray(tiles.transpose(order)).reshape(batch, tall, deep * edge, edge)

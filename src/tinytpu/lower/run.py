@@ -25,11 +25,55 @@ from tinytpu.lower.packed import Packed, Whole
 from tinytpu.lower.product import Product, feeds
 from tinytpu.lower.stage import Stage
 
+<<<<<<< HEAD
 __all__ = ["Counts", "executing", "run_joined", "run_packed", "run_product", "run_stage"]
+=======
+Executor = Callable[[Machine, Image], Run]
+_executor: ContextVar[Executor] = ContextVar("executor", default=execute)
+
+Memory = Mapping[int, NDArray[np.int8]]
+"""What fills WMEM or AMEM, by slot."""
+
+
+def executor() -> Executor | None:
+    """What runs programs instead of a fresh core each, see `executing`."""
+    found = _executor.get()
+    return None if found is execute else found
+
+
+@contextmanager
+def executing(executor: Executor) -> Generator[None]:
+    """Meanwhile `executor` runs the programs of plans, instead of a fresh core each."""
+    before = _executor.set(executor)
+    try:
+        yield
+    finally:
+        _executor.reset(before)
+
+
+@dataclass
+class Counts:
+    """What runs took. records: of all bundles; filled, taken: tiles (or vectors) that the host filled and took out;
+    carried: of those, what one program left for a later one; bytes: of filled and taken ones."""
+
+    programs: int = 0
+    cycles: int = 0
+    instructions: int = 0
+    records: int = 0
+    filled: int = 0
+    taken: int = 0
+    carried: int = 0
+    bytes: int = 0
+
+    def add(self, other: Counts) -> None:
+        for item in fields(self):
+            setattr(self, item.name, getattr(self, item.name) + getattr(other, item.name))
+>>>>>>> main
 
 
 def run_stage(stage: Stage, known: Mapping[str, Array], names: Mapping[str, Value], counts: Counts) -> dict[str, Array]:
     """The stage's outputs, by name: [chunks, points] where a fold was cut in parts, else of the statement's shape."""
+<<<<<<< HEAD
     filled = _filled(stage, known, names)
     room = _Room.of(stage, (p for unit in stage.units for p in unit.programs))
     work = Work(_title(stage), stage.machine, filled, room.results, counts, stage.layout.chunks)
@@ -37,12 +81,21 @@ def run_stage(stage: Stage, known: Mapping[str, Array], names: Mapping[str, Valu
     for unit, count in zip(stage.units, stage.counts):
         run_programs(work, unit.programs, first + np.arange(count) * unit.tiles)
         first += count * unit.tiles
+=======
+    layout = stage.layout
+    filled = data_of(stage, known, names)
+    room = Room.of(stage, (p for unit in stage.units for p in unit.programs))
+    for first, unit in stage.runs():
+        carried: dict[int, Words] = {}
+        for program in unit.programs:
+            _run(stage.machine, program, first, layout.chunks, filled, room.results, carried, counts)
+>>>>>>> main
     if stage.checked:
         _check(stage, room.results[len(stage.outputs)][:, 0])
-    return _taken(stage, room)
+    return outputs_of(stage, room)
 
 
-def _filled(step: Whole, known: Mapping[str, Array], names: Mapping[str, Value]) -> list[Words]:
+def data_of(step: Whole, known: Mapping[str, Array], names: Mapping[str, Value]) -> list[Words]:
     """What fills the tiles of every data plan. Raises Refusal for what a function of the vector unit is wrong for."""
     for number, name in step.bounds:
         data = step.data[number]
@@ -52,7 +105,7 @@ def _filled(step: Whole, known: Mapping[str, Array], names: Mapping[str, Value])
     return [data.fill(step.layout, known, names) for data in step.data]
 
 
-def _taken(step: Whole, room: _Room) -> dict[str, Array]:
+def outputs_of(step: Whole, room: Room) -> dict[str, Array]:
     """The outputs, by name."""
     if isinstance(step, Joined):
         return {s.name: numbers(words, s.dtype).reshape(s.shape) for s, words in step.gathered(room.results)}
@@ -65,7 +118,7 @@ def _taken(step: Whole, room: _Room) -> dict[str, Array]:
 
 
 @dataclass
-class _Room:
+class Room:
     """What programs leave. results: int32[tiles, 1, lanes] each: the outputs, what is checked, high words from the
     end. pairs: outputs that have high words."""
 
@@ -73,13 +126,13 @@ class _Room:
     pairs: frozenset[int]
 
     @staticmethod
-    def of(stage: Whole, programs: Iterable[Program]) -> _Room:
+    def of(stage: Whole, programs: Iterable[Program]) -> Room:
         if isinstance(stage, Joined):
-            return _Room(stage.empty(), frozenset())
+            return Room(stage.empty(), frozenset())
         places = {place.number for p in programs for _, place in p.outputs if isinstance(place, Result)}
         pairs = frozenset(~number for number in places if number < 0)
         rows = len(stage.outputs) * (2 if pairs else 1) + stage.checked
-        return _Room(list(np.zeros((rows, stage.layout.tiles, 1, stage.layout.lanes), np.int32)), pairs)
+        return Room(list(np.zeros((rows, stage.layout.tiles, 1, stage.layout.lanes), np.int32)), pairs)
 
     def taken(self, stage: Stage | Product, number: int, dtype: DType) -> Array:
         """Output `number`: [chunks, points]."""
@@ -88,6 +141,7 @@ class _Room:
         return numbers(gathered(self.results[number][:, 0]), dtype, top)
 
 
+<<<<<<< HEAD
 def run_product(
     stage: Product, known: Mapping[str, Array], names: Mapping[str, Value], counts: Counts,
     operands: tuple[Array, Array],
@@ -104,6 +158,42 @@ def run_product(
         amem = [_fed(vectors, batch, top, one.amem) for one in fed]
         run_programs(work, [one.program for one in fed], first, wmem=wmem, amem=amem)
     return _taken(stage, room)
+=======
+def _run(
+    machine: Machine, program: Program, first: int, chunks: int, filled: Sequence[Words], results: Sequence[Words],
+    carried: dict[int, Words], counts: Counts, wmem: Memory | None = None, amem: Memory | None = None,
+) -> None:  # fmt: skip
+    """One program. first: the tile that is its first. results: int32[tiles, steps, lanes] of each output."""
+    lanes = machine.params.rows * machine.params.columns
+    vmem: dict[int, Words] = {}
+    for slot, source in program.data:
+        match source:
+            case Leaf(data=data, tile=tile, step=step):
+                tiles = filled[data]
+                at = 0 if tile is None else first + tile
+                vmem[slot] = tiles[at if len(tiles) > chunks else at % len(tiles), step or 0]
+            case Fill(bits=bits):
+                vmem[slot] = np.full(lanes, bits - (1 << 32) if bits >> 31 else bits, np.int32)
+            case Pool(words=words):
+                vmem[slot] = np.resize(np.array(words, np.uint32), lanes).view(np.int32)
+            case Carry(value=value):
+                vmem[slot] = carried[value]
+                counts.carried += 1
+    wmem, amem = wmem or {}, amem or {}
+    outputs = [slot for slot, _ in program.outputs]
+    done = _executor.get()(machine, Image(program.rows, vmem=vmem, wmem=wmem, amem=amem, vmem_outputs=outputs))
+    for tile, (_, place) in zip(done.vmem, program.outputs):
+        if isinstance(place, Carry):
+            carried[place.value] = tile.reshape(-1)
+        else:
+            results[place.number][first + place.tile, place.step] = tile.reshape(-1)
+    own = sum(v.nbytes for memory in (wmem, amem) for v in memory.values())
+    moved = (len(vmem) + len(done.vmem)) * lanes * 4 + own
+    records = program.records + len(wmem) + len(amem)
+    filled_now = len(vmem) + len(wmem) + len(amem)
+    steps = done.counters["instructions"]
+    counts.add(Counts(1, done.cycles, steps, records, filled_now, len(done.vmem), 0, moved))
+>>>>>>> main
 
 
 def run_joined(
@@ -111,12 +201,13 @@ def run_joined(
     operands: tuple[Array, Array] | None = None,
 ) -> dict[str, Array]:  # fmt: skip
     """The outputs of joined stages, by name. operands: of the product among them, which are int8."""
-    filled = _filled(step, known, names)
-    room = _Room.of(step, ())
+    filled = data_of(step, known, names)
+    room = Room.of(step, ())
     fed = feeds(step.product, operands) if step.product is not None and operands is not None else None
     work = Work(_title(step), step.machine, filled, room.results, counts)
     alike: dict[int, list[Part]] = {}
     for part in step.parts:
+<<<<<<< HEAD
         alike.setdefault(id(part.program), []).append(part)
     for parts in alike.values():
         first = np.array([part.first for part in parts], np.int64)
@@ -125,6 +216,16 @@ def run_joined(
         amem = [_fed(fed[0], zero, first, one.amem)] if fed is not None and one is not None else []
         run_programs(work, [parts[0].program], first, wmem=wmem, amem=amem)
     return _taken(step, room)
+=======
+        wmem: dict[int, NDArray[np.int8]] = {}
+        amem: dict[int, NDArray[np.int8]] = {}
+        if fed is not None and part.operands is not None:
+            vectors, weights = fed
+            wmem = {slot: weights[0][at] for slot, at in part.operands.wmem.items()}
+            amem = {slot: vectors[0, part.first :][at] for slot, at in part.operands.amem.items()}
+        _run(step.machine, part.program, part.first, 1, filled, room.results, {}, counts, wmem, amem)
+    return outputs_of(step, room)
+>>>>>>> main
 
 
 def run_packed(
@@ -132,20 +233,32 @@ def run_packed(
     operands: tuple[Array, Array] | None = None,
 ) -> dict[str, Array]:  # fmt: skip
     """The outputs of steps that share a program, by name. operands: of the product among them, which are int8."""
+<<<<<<< HEAD
     filled = [words for own in step.steps for words in _filled(own, known, names)]
     rooms = [_Room.of(own, ()) for own in step.steps]
     wmem: list[Slots] = []
     amem: list[Slots] = []
     first = np.zeros(1, np.int64)
+=======
+    filled = [words for own in step.steps for words in data_of(own, known, names)]
+    rooms = [Room.of(own, ()) for own in step.steps]
+    wmem: dict[int, NDArray[np.int8]] = {}
+    amem: dict[int, NDArray[np.int8]] = {}
+>>>>>>> main
     product = step.product.product if isinstance(step.product, Joined) else step.product
     if product is not None and operands is not None:
         vectors, weights = feeds(product, operands)
         wmem = [_fed(weights, first, first, step.fed.wmem)]
         amem = [_fed(vectors, first, first, step.fed.amem)]
     results = [words for room in rooms for words in room.results]
+<<<<<<< HEAD
     work = Work(", ".join(map(_title, step.steps)), step.machine, filled, results, counts)
     run_programs(work, [step.fed.program], first, wmem=wmem, amem=amem)
     return {name: array for own, room in zip(step.steps, rooms) for name, array in _taken(own, room).items()}
+=======
+    _run(step.machine, step.fed.program, 0, 1, filled, results, {}, counts, wmem, amem)
+    return {name: array for own, room in zip(step.steps, rooms) for name, array in outputs_of(own, room).items()}
+>>>>>>> main
 
 
 def _fed(items: Array, batch: Places, first: Places, slots: Mapping[int, tuple[int, int]]) -> Slots:

@@ -1,7 +1,8 @@
 """What a tile's words mean: a format of the graph, and what is known of the numbers.
 
 Decides which formats lanes can hold: integers of up to 32 bits as int32 (narrow ones extended, unsigned 32 as bits),
-words of 64 bits as one word where they fit int32 and else as two, truth values as 0 and 1, binary32.
+words of 64 bits as one word where they fit int32 and else as two, truth values as 0 and 1, binary32, and reals of 16
+bits as the same numbers in binary32.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from typing import NamedTuple
 import numpy as np
 
 from kohakuaccel.graph import BOOL, DType, WordFormat, kind_of
-from kohakuaccel.numerics import FP32, INT32, IntFormat
+from kohakuaccel.numerics import BF16, FP16, FP32, INT32, IntFormat
 from tinytpu.isa.codes import VPU
 from tinytpu.lower.code import Code
 from tinytpu.lower.errors import NotLowered
@@ -21,7 +22,8 @@ HALF = 1 << 31
 
 class Tile(NamedTuple):
     """A value and its meaning. low, high: of integers and truth values, the least and greatest it can be. number: of
-    reals, whether it is known not to be a NaN. top: of a word of 64 bits that may not fit int32, its high word."""
+    reals, whether it is known not to be a NaN. top: of a word of 64 bits that may not fit int32, its high word. bits:
+    of a real of 16 bits, its bits where they are at hand."""
 
     value: int
     dtype: DType
@@ -29,6 +31,7 @@ class Tile(NamedTuple):
     high: int = 0
     number: bool = False
     top: int | None = None
+    bits: int | None = None
 
 
 def span(dtype: DType) -> tuple[int, int]:
@@ -40,12 +43,14 @@ def span(dtype: DType) -> tuple[int, int]:
 
 def check_format(dtype: DType, where: str) -> DType:
     """The format, where lanes can hold it. Raises NotLowered."""
-    if dtype in (FP32, BOOL):
+    if dtype in (FP32, FP16, BF16, BOOL):
         return dtype
     if isinstance(dtype, WordFormat) or (isinstance(dtype, IntFormat) and dtype.bits <= 32):
         return dtype
     hint = "cast to a word or to float32 on the host" if kind_of(dtype) in ("int", "real") else ""
-    raise NotLowered("lanes hold words, truth values and binary32", where=where, got=dtype.name, hint=hint)
+    raise NotLowered(
+        "lanes hold words, truth values and reals of up to 32 bits", where=where, got=dtype.name, hint=hint
+    )
 
 
 def bits_of(number: float) -> int:

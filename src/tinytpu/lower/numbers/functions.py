@@ -62,12 +62,15 @@ def quotient(code: Code, a: int, b: int) -> int:
     return code.vpu(VPU.FMUL, code.vpu(VPU.FMUL, a, inverse), scale)
 
 
-def exp2(code: Code, x: int) -> int:
-    """2 ** x: 2 ** f by a polynomial, |f| <= 1/2, times two powers of two whose product may be subnormal or Inf."""
+def exp2(code: Code, x: int, rest: int | None = None) -> int:
+    """2 ** x: 2 ** f by a polynomial, |f| <= 1/2, times two powers of two whose product may be subnormal or Inf.
+    rest: a small number that x lacks."""
     held = code.vpu(VPU.FMIN, real(code, 128.0), code.vpu(VPU.FMAX, real(code, -151.0), x))
     shifted = code.vpu(VPU.FADD, held, real(code, _ROUNDING))
     whole = code.vpu(VPU.FSUB, shifted, real(code, _ROUNDING))
-    near = polynomial(code, code.vpu(VPU.FSUB, held, whole), _EXP2)
+    fraction = code.vpu(VPU.FSUB, held, whole)
+    fraction = fraction if rest is None else code.vpu(VPU.FADD, fraction, rest)
+    near = polynomial(code, fraction, _EXP2)
     # The integer n is in the low bits of `shifted`; half = (n + 300) >> 1, so n = (half - 150) + (n - half + 150).
     n = code.vpu(VPU.ADD, shifted, code.fill(300 - 0x4B400000))
     half = code.vpu(VPU.SHR, n, code.fill(1))
@@ -93,8 +96,8 @@ def _normal(code: Code, x: int, scale: float) -> tuple[int, int]:
     return code.vpu(VPU.FMUL, x, factor), subnormal
 
 
-def log2(code: Code, x: int) -> int:
-    """The exponent, and of the mantissa m in [sqrt(1/2), sqrt(2)) a series in (m - 1) / (m + 1)."""
+def split_exponent(code: Code, x: int) -> tuple[int, int]:
+    """The exponent of a positive finite number as an integer, and its mantissa in [sqrt(1/2), sqrt(2))."""
     scaled, subnormal = _normal(code, x, 2.0**24)
     low = code.fill(0x3F3504F3)  # the bits of sqrt(1/2)
     moved = code.vpu(VPU.SUB, scaled, low)
@@ -102,7 +105,12 @@ def log2(code: Code, x: int) -> int:
     # Arithmetic shift of a number above -2**30: made positive by a multiple of 2**23 first.
     exponent = code.vpu(VPU.SHR, code.vpu(VPU.ADD, moved, code.fill(256 << 23)), code.fill(23))
     exponent = code.vpu(VPU.SUB, exponent, code.fill(256))
-    exponent = code.vpu(VPU.SUB, exponent, code.vpu(VPU.MUL, subnormal, code.fill(24)))
+    return code.vpu(VPU.SUB, exponent, code.vpu(VPU.MUL, subnormal, code.fill(24))), mantissa
+
+
+def log2(code: Code, x: int) -> int:
+    """The exponent, and of the mantissa m in [sqrt(1/2), sqrt(2)) a series in (m - 1) / (m + 1)."""
+    exponent, mantissa = split_exponent(code, x)
     one = real(code, 1.0)
     f = code.vpu(VPU.FSUB, mantissa, one)
     s = code.vpu(VPU.FMUL, f, code.vpu(VPU.FRECIP, code.vpu(VPU.FADD, mantissa, one)))

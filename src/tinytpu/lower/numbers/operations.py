@@ -7,13 +7,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import numpy as np
+
 from kohakuaccel.graph import BOOL, DType, WordFormat, kind_of
+from kohakuaccel.graph.native import stored_in
 from kohakuaccel.graph.scalar import identity as neutral
 from kohakuaccel.numerics import FP32, IntFormat
 from tinytpu.isa.codes import VPU
 from tinytpu.lower.code import Code
 from tinytpu.lower.errors import NotLowered
-from tinytpu.lower.numbers import functions, integers, reals, wide
+from tinytpu.lower.numbers import functions, halves, integers, powers, reals, wide
 from tinytpu.lower.numbers.base import Tile, bits_of, check_format, extended, integer, is_real, span, wraps
 from tinytpu.lower.numbers.spans import span_of
 
@@ -21,7 +24,7 @@ from tinytpu.lower.numbers.spans import span_of
 def constant(code: Code, number: float | int | bool, dtype: DType) -> Tile:
     """A number in a format that holds it."""
     if is_real(dtype):
-        bits = bits_of(number)
+        bits = bits_of(float(np.asarray(number).astype(stored_in(dtype))))
         return Tile(code.fill(bits), dtype, number=bits & reals.MAGNITUDE <= reals.INFINITY)
     if wide.is_wide(dtype):
         return wide.constant(code, int(number), dtype)
@@ -130,6 +133,8 @@ def _real(code: Code, name: str, args: Sequence[Tile], checks: list[int]) -> Til
             return Tile(functions.sqrt(code, a.value), FP32)
         case "rsqrt":
             return Tile(functions.reciprocal(code, functions.sqrt(code, a.value)), FP32)
+        case "pow":
+            return Tile(powers.power(code, a.value, b.value), FP32)
         case "sin":
             value, beyond = functions.sine(code, a.value)
             checks.append(beyond)
@@ -146,7 +151,7 @@ def convert(code: Code, a: Tile, dtype: DType) -> Tile:
     if dtype == BOOL:
         return truth(reals.to_truth(code, a.value) if is_real(a.dtype) else wide.to_truth(code, a))
     if is_real(dtype):
-        return a if is_real(a.dtype) else Tile(_real_of(code, a), FP32, number=True)
+        return halves.rounded(code, a if is_real(a.dtype) else Tile(_real_of(code, a), FP32, number=True), dtype)
     if isinstance(dtype, IntFormat):
         if is_real(a.dtype):
             raise NotLowered("a real becomes a word, which wraps", where="cast", got=str(dtype))
@@ -166,11 +171,16 @@ def _real_of(code: Code, a: Tile) -> int:
     return wide.to_real(code, a) if wide.is_wide(a.dtype) else reals.from_integer(code, a)
 
 
-def reinterpret(code: Code, a: Tile, dtype: DType) -> Tile:
-    """The bits of a value as another format of as many."""
+def reinterpret(code: Code, a: Tile, source: DType, dtype: DType) -> Tile:
+    """The bits of a value, rounded to `source` where it is a real, as another format of as many."""
     check_format(dtype, "bits")
+    if is_real(a.dtype) and kind_of(dtype) == "word":
+        half = halves.is_half(source)
+        bits = halves.given(code, halves.rounded(code, a, source)) if half else a.value
+        return _fitted(code, bits, *((0, 65535) if half else (-(1 << 40), 1 << 40)), dtype, "bits")
     if kind_of(dtype) == "word":
-        if is_real(a.dtype):
-            return integer(a.value, dtype, -(1 << 40), 1 << 40, "bits")
         return convert(code, a, dtype)
+    if halves.is_half(dtype):
+        bits = code.vpu(VPU.AND, a.value, code.fill(0xFFFF)) if a.low < 0 else a.value
+        return halves.taken(code, bits, dtype)
     return Tile(a.value, dtype)
