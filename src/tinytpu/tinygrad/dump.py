@@ -92,7 +92,8 @@ def kind(graph: Graph) -> str:
 def _moves(expr: Expr) -> bool:
     """Whether places alone decide what an expression is."""
     if isinstance(expr, Op):
-        return expr.name == "where" and all(_moves(arg) for arg in expr.args[1:])
+        places = not any(True for _ in expr.args[0].reads())
+        return expr.name == "where" and places and all(_moves(arg) for arg in expr.args[1:])
     return isinstance(expr, Read | Const) or (isinstance(expr, Cast) and isinstance(expr.arg, Const))
 
 
