@@ -18,6 +18,7 @@ from tinytpu.isa.codes import VPU
 from tinytpu.isa.vpu import VPU_OPS
 from tinytpu.isa.words import row_of
 from tinytpu.lower.code import TOUCH, Code, Fill, Line, Place, Pool, Source
+from tinytpu.lower.roll import roll
 
 
 @dataclass(frozen=True)
@@ -141,24 +142,30 @@ class _Registers:
         self.steps.append(_Step(line.form, fields, None if line.place is None else _Out(line.place)))
 
 
-def allocate(code: Code, machine: Machine) -> Program | None:
-    """The code as one program, or None where it does not fit the machine's memories.
+def allocate(code: Code, machine: Machine, *, long: bool = False) -> Program | None:
+    """The code as one program, or None where it does not fit the machine's memories. long: whether more words than fit
+    are tried, which loops may make fewer.
 
     Constants that no VFILL makes are loaded one by one, or moved out of a tile that holds several: what takes fewer
     cycles.
     """
     p = machine.params
     lines = code.live()
-    if len(lines) >= p.program_words:
+    most = p.program_words * (LONG if long else 1)
+    if len(lines) >= most:
         return None
     direct = [line for line in lines if line.form == "STORE" and line.sources[0][1] in code.given]
     lines = [line for line in lines if line.form != "STORE" or line.sources[0][1] not in code.given]
     shown = [(code.given[line.sources[0][1]], line.place) for line in direct if line.place is not None]
     pools = _pools(code, lines, p.rows * p.columns) if p.vregs >= POOLED_FROM else ({}, {})
-    found = [_allocated(code, lines, shown, *way, machine) for way in (pools, ({}, {})) if way[0] or way is not pools]
+    found = [
+        _allocated(code, lines, shown, *way, machine, most) for way in (pools, ({}, {})) if way[0] or way is not pools
+    ]
     return min((made for made in found if made is not None), key=lambda made: made[1], default=(None, 0))[0]
 
 
+LONG = 8
+"""Programs of more words than this many times those that fit are not tried."""
 POOLED_FROM = 6
 """Registers from which on one may hold a pool: an instruction reads three."""
 LEAST_POOLED = 3
@@ -189,6 +196,7 @@ def _allocated(
     pools: Mapping[int, Source],
     places: Mapping[int, tuple[int, int]],
     machine: Machine,
+    most: int,
 ) -> tuple[Program, int] | None:
     """The program, and what it takes where nothing waits for the array. shown: sources that are output as they are."""
     p = machine.params
@@ -199,7 +207,7 @@ def _allocated(
     scan = _Registers({**code.given, **pools}, uses, list(range(p.vregs))[::-1], places)
     for line in lines:
         scan.line(line)
-        if len(scan.steps) >= p.program_words:
+        if len(scan.steps) >= most:
             return None
     slots = _slots(scan.steps, [source for source, _ in shown], p.vmem_tiles)
     if slots is None:
@@ -212,12 +220,15 @@ def _allocated(
     outputs += [(a, s.slot.place) for s, a in made if isinstance(s.slot, _Out) and a is not None]
     if len(outputs) > p.max_outputs:
         return None
-    rows.append(row_of(machine, "HALT"))
+    rolled = roll(machine, rows)
+    rows = [*rolled.rows, row_of(machine, "HALT")]
+    if len(rows) > p.program_words:
+        return None
     given = tuple((slot, source) for source, slot in data)
     program = np.array(rows, np.int64)
     records = len(rows) + len(given) + len(outputs)
     busy = [_cycles(step, machine) for step in scan.steps]
-    total = 2 * records + sum(busy) + 1 + 4 + len(outputs)
+    total = 2 * records + sum(busy) + rolled.loops + 1 + 4 + len(outputs)
     return Program(program, given, tuple(outputs), scan.spills, total if all(busy) else 0, code), total
 
 

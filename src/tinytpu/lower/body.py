@@ -127,7 +127,7 @@ class Body:
             return self._read(expr, step, pad)
         if isinstance(expr, Op | Cast) and number_alone(expr):
             return self._number(expr)
-        if kind(expr, self.names) != "real" and host_filled(expr):
+        if host_filled(expr) and kind(expr, self.names) != "real":
             return self._index(expr, step)
         if isinstance(expr, Iota):  # of a gathered index
             value = self._leaf(expr, INT32, step)

@@ -195,10 +195,12 @@ def most_that_fit(
 
 
 def _units(builder: _Builder, tiles: int, machine: Machine) -> tuple[tuple[Unit, ...], tuple[int, ...]]:
-    """Units for a number of tiles; a tile that is too large for a program is cut."""
+    """Units for a number of tiles; a tile that is too large for a program, with loops too, is cut."""
     made = most_that_fit(lambda count: allocate(builder.code(count), machine), tiles)
     if made is None:
-        return (Unit(1, tuple(_cut(builder.code(1), machine))),), (tiles,)
+        long = allocate(builder.code(1), machine, long=True)
+        programs = [long] if long is not None else _cut(builder.code(1), machine)
+        return (Unit(1, tuple(programs)),), (tiles,)
     return tuple(Unit(size, (program,)) for size, _, program in made), tuple(count for _, count, _ in made)
 
 
