@@ -112,15 +112,14 @@ def gemm(
     found: dict[tuple[str, str], _Done] = {}
     refused: Refusal | None = None
     for way in [split] if split else SPLITS[: 1 if cores == 1 else None]:
-        try:
-            parts = _BY[way][0](product)
-        except Refusal as error:
-            refused = error
-            continue
         # Parts by depth have no weights in common.
         feeds = [name for name in FEEDS if name != "broadcast" or (way == "rows" and cores > 1)]
-        for name in [feed] if feed else feeds:
-            found[way, name] = _BY[way][1](product, parts, FEEDS[name])
+        try:
+            parts = _BY[way][0](product)
+            for name in [feed] if feed else feeds:
+                found[way, name] = _BY[way][1](product, parts, FEEDS[name])
+        except Refusal as error:
+            refused = error
     if not found:
         assert refused is not None
         raise refused

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -85,27 +86,27 @@ class Places:
 
     machine: Machine
 
+    @cached_property
+    def _table(self) -> Mapping[str, tuple[int, int, int, int]]:
+        """By memory: slots, words of each, first word, values of each."""
+        p = self.machine.params
+        rows, lanes = int(p.rows), int(p.rows * p.columns)
+        found: dict[str, tuple[int, int, int, int]] = {}
+        start = 0
+        for name, slots, values in zip(MEMORIES, (p.vmem_tiles, p.wmem_tiles, p.amem_vectors), (lanes, lanes, rows)):
+            words = values if name == "VMEM" else -(-values // PACKED)
+            found[name] = (int(slots), words, start, values)
+            start += int(slots) * words
+        return found
+
     def size(self, memory: str) -> tuple[int, int]:
         """Slots of a memory, and words of each."""
-        p = self.machine.params
-        lanes = int(p.rows * p.columns)
-        return {
-            "VMEM": (int(p.vmem_tiles), lanes),
-            "WMEM": (int(p.wmem_tiles), -(-lanes // PACKED)),
-            "AMEM": (int(p.amem_vectors), -(-int(p.rows) // PACKED)),
-        }[memory]
-
-    def start(self, memory: str) -> int:
-        at = 0
-        for name in MEMORIES[: MEMORIES.index(memory)]:
-            slots, words = self.size(name)
-            at += slots * words
-        return at
+        return self._table[memory][:2]
 
     @property
     def words(self) -> int:
-        slots, words = self.size(MEMORIES[-1])
-        return self.start(MEMORIES[-1]) + slots * words
+        slots, words, start, _ = self._table[MEMORIES[-1]]
+        return start + slots * words
 
     def of(self, slots: Slots) -> tuple[int, int]:
         """First word and number of words. Raises Refusal for slots that are not there."""
@@ -114,24 +115,22 @@ class Places:
         most, words = self.size(slots.memory)
         if slots.count < 1 or not 0 <= slots.first <= most - slots.count:
             raise Refusal(f"slots lie within {slots.memory}", where=str(slots), got=slots.count, limit=f"{most} slots")
-        return self.start(slots.memory) + slots.first * words, slots.count * words
+        return self._table[slots.memory][2] + slots.first * words, slots.count * words
 
     def view(self, memory: NDArray[np.int32], name: str) -> NDArray[Any]:
         """A memory of a core as it is: int32[tiles, lanes], int8[tiles, lanes], int8[vectors, rows]."""
-        slots, words = self.size(name)
-        start = self.start(name)
+        slots, words, start, values = self._table[name]
         part = memory[start : start + slots * words].reshape(slots, words)
-        if name == "VMEM":
-            return part
-        return part.view(np.int8)[
-            :, : self.machine.params.rows * (self.machine.params.columns if name == "WMEM" else 1)
-        ]
+        return part if name == "VMEM" else part.view(np.int8)[:, :values]
 
-    def written(self, flags: NDArray[np.uint8], name: str) -> NDArray[np.bool_]:
+    def flags(self, written: NDArray[np.uint8], name: str) -> NDArray[np.uint8]:
+        """uint8[slots, words]: which words of a memory something was put into."""
+        slots, words, start, _ = self._table[name]
+        return written[start : start + slots * words].reshape(slots, words)
+
+    def written(self, written: NDArray[np.uint8], name: str) -> NDArray[np.bool_]:
         """Which slots of a memory hold something, all of their words."""
-        slots, words = self.size(name)
-        start = self.start(name)
-        return np.asarray(flags[start : start + slots * words].reshape(slots, words).all(axis=1))
+        return np.asarray(self.flags(written, name).all(axis=1))
 
 
 class Layout:

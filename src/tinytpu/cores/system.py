@@ -6,8 +6,8 @@ what came over the network. When packets move is decided in `network`; who sends
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
@@ -17,7 +17,8 @@ from kohakuaccel.diagnostics import Fault, Hang, KohakuError, Refusal
 from kohakuaccel.machine import Machine
 from tinytpu.cores import state as s
 from tinytpu.cores.scripts import MEMORIES, Bundle, Held, Layout, Move, Places, Script, Slots
-from tinytpu.units.core import Image, Run, execute
+from tinytpu.units.core import Run, execute
+from tinytpu.units.given import filling
 from tinytpu.units.state import WRITTEN
 
 if TYPE_CHECKING:
@@ -125,50 +126,33 @@ class System:
 
     def _bundle(self, places: Places, state: s.State, who: int, number: int, step: Bundle) -> Run | None:
         """Execute a bundle on what the core's memories hold; its cycles are known to the network from there on."""
-        image = step.image
-        own = {"VMEM": image.vmem, "WMEM": image.wmem, "AMEM": image.amem}
-        there: dict[str, dict[int, Any]] = {}
-        for name in MEMORIES:
-            view, written = places.view(state.memory[who], name), places.written(state.written[who], name)
-            there[name] = {int(k): view[k] for k in np.flatnonzero(written)} | dict(own[name])
-        run = None
-        if len(image.instructions):
-            whole = Image(
-                image.instructions, there["VMEM"], there["WMEM"], there["AMEM"], image.vmem_outputs,
-                image.amem_outputs, image.mxu_result, image.record_count(), image.lines,
-            )  # fmt: skip
-            try:
+        image, run = step.image, None
+        own: dict[str, dict[int, Any]]
+        own = {"VMEM": dict(image.vmem), "WMEM": dict(image.wmem), "AMEM": dict(image.amem)}
+        held = {name: places.view(state.memory[who], name) for name in MEMORIES}
+        flags = {name: places.flags(state.written[who], name) for name in MEMORIES}
+        try:
+            if len(image.instructions):
+                there = {n: {int(k): held[n][k] for k in np.flatnonzero(flags[n].all(axis=1))} for n in MEMORIES}
+                vmem, wmem, amem = (there[n] | own[n] for n in MEMORIES)
+                whole = replace(image, vmem=vmem, wmem=wmem, amem=amem, records=image.record_count())
                 run = execute(self.machine, whole)
-            except KohakuError as error:
-                error.where = f"core {who}, step {number} ({step.name}): {error.where}"
-                raise
-            after = {
-                "VMEM": (run.core.vmem, run.core.vmem_state & WRITTEN),
-                "WMEM": (run.core.wmem, run.core.wmem_written),
-                "AMEM": (run.core.amem, run.core.amem_written),
-            }
-        else:
-            after = {name: self._filled(places, name, items) for name, items in there.items()}
-        for name, (values, written) in after.items():
-            slots, words = places.size(name)
-            start = places.start(name)
-            places.view(state.memory[who], name)[...] = values
-            state.written[who, start : start + slots * words] = np.repeat(written, words)
-        core = state.core[who]
-        loaded, output = int(state.steps[core[s.STEP], s.LOAD]), int(state.steps[core[s.STEP], s.OUT])
-        now = int(state.reg[s.CYCLE])
-        core[s.STATE], core[s.SINCE] = s.EXECUTING, now
-        core[s.UNTIL] = now + (0 if run is None else run.cycles - loaded - output)
+                core = run.core
+                left = (core.vmem, core.vmem_state & WRITTEN), (core.wmem, core.wmem_written)
+                for name, (values, written) in zip(MEMORIES, (*left, (core.amem, core.amem_written))):
+                    held[name][...], flags[name][...] = values, written[:, None]
+            else:
+                for name, items in own.items():
+                    filled = filling(name, items, held[name], silicon=False)
+                    held[name][filled.slots], flags[name][filled.slots] = filled.items, 1
+        except KohakuError as error:
+            error.where = f"core {who}, step {number} ({step.name}): {error.where}"
+            raise
+        row, now = state.core[who], int(state.reg[s.CYCLE])
+        on_link = int(state.steps[row[s.STEP], [s.LOAD, s.OUT]].sum())
+        row[s.STATE], row[s.SINCE] = s.EXECUTING, now
+        row[s.UNTIL] = now + (0 if run is None else run.cycles - on_link)
         return run
-
-    def _filled(self, places: Places, name: str, items: Mapping[int, Any]) -> tuple[NDArray[Any], NDArray[np.uint8]]:
-        slots, _ = places.size(name)
-        lanes = places.view(np.zeros(places.words, np.int32), name).shape[1]
-        values = np.zeros((slots, lanes), np.int32 if name == "VMEM" else np.int8)
-        written = np.zeros(slots, np.uint8)
-        for at, words in items.items():
-            values[at], written[at] = np.asarray(words).reshape(-1), 1
-        return values, written
 
     def _unwritten(self, scripts: Sequence[Script], state: s.State) -> None:
         who = int(state.reg[s.TURN])

@@ -211,6 +211,7 @@ def test_a_bundle_works_on_what_came_over_the_network() -> None:
         ran.held(1, one)
 
 
+NOTHING = np.zeros((0, 9), np.int64)
 TRANSFER = Move((Send(1, A),), (), "give")
 TAKE = Move((), (Receive(0, B),), "take")
 REFUSED: dict[str, tuple[list[list[Step]], type[Exception], str]] = {
@@ -235,6 +236,16 @@ REFUSED: dict[str, tuple[list[list[Step]], type[Exception], str]] = {
         [[Bundle(Image(np.array([row_of(MACHINE, "LOAD", dst=0, vmem=20)])), "bad")], []],
         Fault,
         r"core 0, step 0 \(bad\): ",
+    ),
+    "filled beyond": (
+        [[Bundle(Image(NOTHING, vmem={32: [0] * LANES}), "fill")], []],
+        Refusal,
+        r"core 0, step 0 \(fill\): VMEM\[32\]: VMEM has 32 items; the limit is 31",
+    ),
+    "filled with more": (
+        [[Bundle(Image(NOTHING, amem={0: [0, 0, 0, 128]}), "fill")], []],
+        Refusal,
+        r"core 0, step 0 \(fill\): AMEM\[0\]: a value of AMEM is int8; got 128",
     ),
     "hang": (
         [[Move((Send(1, A),)), Move((), (Receive(1, B),))], [Move((Send(0, A),)), Move((), (Receive(0, B),))]],
