@@ -39,6 +39,11 @@ def executing(executor: Executor) -> Generator[None]:
         _executor.reset(before)
 
 
+def executor() -> Executor | None:
+    """What runs programs instead of a fresh core each, see `executing`."""
+    return _executor.get()
+
+
 @dataclass
 class Counts:
     """What runs took. records: of all bundles; filled, taken: tiles (or vectors) that the host filled and took out;

@@ -17,6 +17,7 @@ from tinytpu.lower.code import Carry, Fill, Leaf, Pool, Source
 from tinytpu.lower.data import Words
 from tinytpu.lower.product import Fed, Product, feeds
 from tinytpu.lower.run import Counts, Room, data_of, executor, outputs_of
+from tinytpu.recording import keep_sets
 from tinytpu.units.core import execute_sets
 from tinytpu.units.given import Filling, Sets
 
@@ -84,10 +85,11 @@ class _Done(NamedTuple):
     instructions: int
 
 
-def _executed(machine: Machine, sets: Sets) -> _Done:
+def _executed(name: str, machine: Machine, sets: Sets) -> _Done:
     other = executor()
     if other is None:
         done = execute_sets(machine, sets)
+        keep_sets(name, machine, sets, done)
         steps = int(done.counters["instructions"].sum())
         return _Done(done.vmem, done.mxu_results, int(done.cycles.sum()), steps)
     runs = [other(machine, sets.image(n)) for n in range(sets.count)]
@@ -105,7 +107,7 @@ def _run(
     vmem = _tiles(program.data, first, filled, carried, stage.layout.lanes)
     outputs = [slot for slot, _ in program.outputs]
     sets = Sets(count, program.rows, vmem, wmem, amem, outputs, (), fed.mxu_result)
-    done = _executed(stage.machine, sets)
+    done = _executed(", ".join(s.name for s in stage.statements), stage.machine, sets)
     counts.carried += count * sum(isinstance(source, Carry) for _, source in program.data)
     for n, (_, place) in enumerate(program.outputs):
         if isinstance(place, Carry):

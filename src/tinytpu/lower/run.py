@@ -17,7 +17,7 @@ from kohakuaccel.graph.points import Array
 from tinytpu.lower.allocate import Program
 from tinytpu.lower.code import Result
 from tinytpu.lower.data import Words, numbers
-from tinytpu.lower.feed import Counts, Places, Slots, Work, executing, run_programs
+from tinytpu.lower.feed import Counts, Places, Slots, Work, executing, executor, run_programs
 from tinytpu.lower.joined import Joined, Part
 from tinytpu.lower.numbers.functions import SINE_LIMIT
 from tinytpu.lower.numbers.serial import check
@@ -25,71 +25,18 @@ from tinytpu.lower.packed import Packed, Whole
 from tinytpu.lower.product import Product, feeds
 from tinytpu.lower.stage import Stage
 
-<<<<<<< HEAD
-__all__ = ["Counts", "executing", "run_joined", "run_packed", "run_product", "run_stage"]
-=======
-Executor = Callable[[Machine, Image], Run]
-_executor: ContextVar[Executor] = ContextVar("executor", default=execute)
-
-Memory = Mapping[int, NDArray[np.int8]]
-"""What fills WMEM or AMEM, by slot."""
-
-
-def executor() -> Executor | None:
-    """What runs programs instead of a fresh core each, see `executing`."""
-    found = _executor.get()
-    return None if found is execute else found
-
-
-@contextmanager
-def executing(executor: Executor) -> Generator[None]:
-    """Meanwhile `executor` runs the programs of plans, instead of a fresh core each."""
-    before = _executor.set(executor)
-    try:
-        yield
-    finally:
-        _executor.reset(before)
-
-
-@dataclass
-class Counts:
-    """What runs took. records: of all bundles; filled, taken: tiles (or vectors) that the host filled and took out;
-    carried: of those, what one program left for a later one; bytes: of filled and taken ones."""
-
-    programs: int = 0
-    cycles: int = 0
-    instructions: int = 0
-    records: int = 0
-    filled: int = 0
-    taken: int = 0
-    carried: int = 0
-    bytes: int = 0
-
-    def add(self, other: Counts) -> None:
-        for item in fields(self):
-            setattr(self, item.name, getattr(self, item.name) + getattr(other, item.name))
->>>>>>> main
+__all__ = ["Counts", "executing", "executor", "run_joined", "run_packed", "run_stage"]
 
 
 def run_stage(stage: Stage, known: Mapping[str, Array], names: Mapping[str, Value], counts: Counts) -> dict[str, Array]:
     """The stage's outputs, by name: [chunks, points] where a fold was cut in parts, else of the statement's shape."""
-<<<<<<< HEAD
-    filled = _filled(stage, known, names)
-    room = _Room.of(stage, (p for unit in stage.units for p in unit.programs))
+    filled = data_of(stage, known, names)
+    room = Room.of(stage, (p for unit in stage.units for p in unit.programs))
     work = Work(_title(stage), stage.machine, filled, room.results, counts, stage.layout.chunks)
     first = 0
     for unit, count in zip(stage.units, stage.counts):
         run_programs(work, unit.programs, first + np.arange(count) * unit.tiles)
         first += count * unit.tiles
-=======
-    layout = stage.layout
-    filled = data_of(stage, known, names)
-    room = Room.of(stage, (p for unit in stage.units for p in unit.programs))
-    for first, unit in stage.runs():
-        carried: dict[int, Words] = {}
-        for program in unit.programs:
-            _run(stage.machine, program, first, layout.chunks, filled, room.results, carried, counts)
->>>>>>> main
     if stage.checked:
         _check(stage, room.results[len(stage.outputs)][:, 0])
     return outputs_of(stage, room)
@@ -141,61 +88,6 @@ class Room:
         return numbers(gathered(self.results[number][:, 0]), dtype, top)
 
 
-<<<<<<< HEAD
-def run_product(
-    stage: Product, known: Mapping[str, Array], names: Mapping[str, Value], counts: Counts,
-    operands: tuple[Array, Array],
-) -> dict[str, Array]:  # fmt: skip
-    """The outputs of a product of operands that are int8, by name."""
-    filled = _filled(stage, known, names)
-    room = _Room.of(stage, (fed.program for unit in stage.units.values() for fed in unit))
-    vectors, weights = feeds(stage, operands)
-    work = Work(_title(stage), stage.machine, filled, room.results, counts)
-    for shape, fed in stage.units.items():
-        blocks = [block for block in stage.layout.blocks if (block.height, block.width) == shape]
-        batch, top, left, first = np.array([(b.batch, b.top, b.left, b.first) for b in blocks], np.int64).T
-        wmem = [_fed(weights, batch, left, one.wmem) for one in fed]
-        amem = [_fed(vectors, batch, top, one.amem) for one in fed]
-        run_programs(work, [one.program for one in fed], first, wmem=wmem, amem=amem)
-    return _taken(stage, room)
-=======
-def _run(
-    machine: Machine, program: Program, first: int, chunks: int, filled: Sequence[Words], results: Sequence[Words],
-    carried: dict[int, Words], counts: Counts, wmem: Memory | None = None, amem: Memory | None = None,
-) -> None:  # fmt: skip
-    """One program. first: the tile that is its first. results: int32[tiles, steps, lanes] of each output."""
-    lanes = machine.params.rows * machine.params.columns
-    vmem: dict[int, Words] = {}
-    for slot, source in program.data:
-        match source:
-            case Leaf(data=data, tile=tile, step=step):
-                tiles = filled[data]
-                at = 0 if tile is None else first + tile
-                vmem[slot] = tiles[at if len(tiles) > chunks else at % len(tiles), step or 0]
-            case Fill(bits=bits):
-                vmem[slot] = np.full(lanes, bits - (1 << 32) if bits >> 31 else bits, np.int32)
-            case Pool(words=words):
-                vmem[slot] = np.resize(np.array(words, np.uint32), lanes).view(np.int32)
-            case Carry(value=value):
-                vmem[slot] = carried[value]
-                counts.carried += 1
-    wmem, amem = wmem or {}, amem or {}
-    outputs = [slot for slot, _ in program.outputs]
-    done = _executor.get()(machine, Image(program.rows, vmem=vmem, wmem=wmem, amem=amem, vmem_outputs=outputs))
-    for tile, (_, place) in zip(done.vmem, program.outputs):
-        if isinstance(place, Carry):
-            carried[place.value] = tile.reshape(-1)
-        else:
-            results[place.number][first + place.tile, place.step] = tile.reshape(-1)
-    own = sum(v.nbytes for memory in (wmem, amem) for v in memory.values())
-    moved = (len(vmem) + len(done.vmem)) * lanes * 4 + own
-    records = program.records + len(wmem) + len(amem)
-    filled_now = len(vmem) + len(wmem) + len(amem)
-    steps = done.counters["instructions"]
-    counts.add(Counts(1, done.cycles, steps, records, filled_now, len(done.vmem), 0, moved))
->>>>>>> main
-
-
 def run_joined(
     step: Joined, known: Mapping[str, Array], names: Mapping[str, Value], counts: Counts,
     operands: tuple[Array, Array] | None = None,
@@ -207,7 +99,6 @@ def run_joined(
     work = Work(_title(step), step.machine, filled, room.results, counts)
     alike: dict[int, list[Part]] = {}
     for part in step.parts:
-<<<<<<< HEAD
         alike.setdefault(id(part.program), []).append(part)
     for parts in alike.values():
         first = np.array([part.first for part in parts], np.int64)
@@ -215,17 +106,7 @@ def run_joined(
         wmem = [_fed(fed[1], zero, zero, one.wmem)] if fed is not None and one is not None else []
         amem = [_fed(fed[0], zero, first, one.amem)] if fed is not None and one is not None else []
         run_programs(work, [parts[0].program], first, wmem=wmem, amem=amem)
-    return _taken(step, room)
-=======
-        wmem: dict[int, NDArray[np.int8]] = {}
-        amem: dict[int, NDArray[np.int8]] = {}
-        if fed is not None and part.operands is not None:
-            vectors, weights = fed
-            wmem = {slot: weights[0][at] for slot, at in part.operands.wmem.items()}
-            amem = {slot: vectors[0, part.first :][at] for slot, at in part.operands.amem.items()}
-        _run(step.machine, part.program, part.first, 1, filled, room.results, {}, counts, wmem, amem)
     return outputs_of(step, room)
->>>>>>> main
 
 
 def run_packed(
@@ -233,32 +114,20 @@ def run_packed(
     operands: tuple[Array, Array] | None = None,
 ) -> dict[str, Array]:  # fmt: skip
     """The outputs of steps that share a program, by name. operands: of the product among them, which are int8."""
-<<<<<<< HEAD
-    filled = [words for own in step.steps for words in _filled(own, known, names)]
-    rooms = [_Room.of(own, ()) for own in step.steps]
+    filled = [words for own in step.steps for words in data_of(own, known, names)]
+    rooms = [Room.of(own, ()) for own in step.steps]
     wmem: list[Slots] = []
     amem: list[Slots] = []
     first = np.zeros(1, np.int64)
-=======
-    filled = [words for own in step.steps for words in data_of(own, known, names)]
-    rooms = [Room.of(own, ()) for own in step.steps]
-    wmem: dict[int, NDArray[np.int8]] = {}
-    amem: dict[int, NDArray[np.int8]] = {}
->>>>>>> main
     product = step.product.product if isinstance(step.product, Joined) else step.product
     if product is not None and operands is not None:
         vectors, weights = feeds(product, operands)
         wmem = [_fed(weights, first, first, step.fed.wmem)]
         amem = [_fed(vectors, first, first, step.fed.amem)]
     results = [words for room in rooms for words in room.results]
-<<<<<<< HEAD
     work = Work(", ".join(map(_title, step.steps)), step.machine, filled, results, counts)
     run_programs(work, [step.fed.program], first, wmem=wmem, amem=amem)
-    return {name: array for own, room in zip(step.steps, rooms) for name, array in _taken(own, room).items()}
-=======
-    _run(step.machine, step.fed.program, 0, 1, filled, results, {}, counts, wmem, amem)
     return {name: array for own, room in zip(step.steps, rooms) for name, array in outputs_of(own, room).items()}
->>>>>>> main
 
 
 def _fed(items: Array, batch: Places, first: Places, slots: Mapping[int, tuple[int, int]]) -> Slots:
