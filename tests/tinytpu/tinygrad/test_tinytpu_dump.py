@@ -11,6 +11,7 @@ import pytest
 from tinygrad.dtype import dtypes
 from tinygrad.tensor import Tensor
 
+import tinytpu.tinygrad as tt
 from tinytpu import machines
 from tinytpu.isa.words import read
 
@@ -71,8 +72,6 @@ def test_a_kernel_says_its_class_and_what_it_uses(name: str, records: Any) -> No
 
 
 def test_a_record_counts_what_a_run_takes(records: Any) -> None:
-    import tinytpu.tinygrad as tt
-
     tt.reset()
     (found,) = records(filled(9, 13) @ filled(13, 6))
     took = tt.report().took
