@@ -14,6 +14,7 @@ from tinytpu.lower import compile_graph
 from tinytpu.models import digits, forward, lowered, quantise
 from tinytpu.models.digits import accuracy
 from tinytpu.models.figures import figures, timeline_of
+from tinytpu.recording import recording
 
 
 def main(images: int = digits.TEST, file: Path | None = None) -> tuple[float, float, float]:
@@ -37,7 +38,10 @@ def main(images: int = digits.TEST, file: Path | None = None) -> tuple[float, fl
     print(f"accuracy {100 * ours:.2f} % on the machine, {100 * theirs:.2f} % in float32")
     if file is not None:
         few = lowered(network, 4)
-        timeline_of(few, compile_graph(few.graph), "digits").save(file)
+        plan = compile_graph(few.graph)
+        with recording() as played:
+            plan.run({"x": network.inputs(data.test[:4])})
+        timeline_of(few, played, "digits").save(file)
         print(f"{file}: the timeline of 4 images")
     return ours, theirs, told.cycles
 

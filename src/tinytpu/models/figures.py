@@ -5,16 +5,20 @@ Decides which layer a step of the plan counts for. All figures are modelled, and
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
 
+from kohakuaccel.diagnostics import Refusal
 from kohakuaccel.sim import Timeline
 from tinytpu.lower import Plan
 from tinytpu.lower.listing import own
 from tinytpu.lower.plan import Addresses, Step
 from tinytpu.models.network import Lowered
 from tinytpu.models.quantise import Quantised
-from tinytpu.trace.planned import Took, took, whole
+from tinytpu.recording import Played
+from tinytpu.trace.planned import Took, took
 from tinytpu.trace.spans import UNITS
+from tinytpu.trace.whole import whole
 
 
 @dataclass(frozen=True)
@@ -81,13 +85,27 @@ def figures(network: Quantised, made: Lowered, plan: Plan) -> Figures:
     return Figures(batch, peak, int(machine.params.clock_mhz), layers, total)
 
 
-def timeline_of(made: Lowered, plan: Plan, name: str) -> Timeline:
-    """Every program of the plan on one timeline, under the names of its layers."""
-    return whole(plan.machine, ((_title(step, made), step) for step in plan.steps), name)
+def timeline_of(made: Lowered, played: Sequence[Played], name: str) -> Timeline:
+    """What a run of the network played (see `tinytpu.recording`) on one timeline, under the names of its layers.
+
+    Raises Refusal for a recording without programs, and for programs of something else."""
+    if not played:
+        raise Refusal("a recording holds the programs of a run", where=name, got=0, hint="run the plan within it")
+    return whole([replace(one, name=_layers(one.name.split(", "), made)) for one in played], name, played[0].machine)
+
+
+def _layers(statements: Iterable[str], made: Lowered) -> str:
+    """The layers of statements, in order."""
+    found: list[str] = []
+    for name in statements:
+        if name not in made.layers:
+            raise Refusal("a program is of the network's statements", where="timeline", got=name)
+        found.append(made.layers[name])
+    return " + ".join(dict.fromkeys(found))
 
 
 def _title(step: Step, made: Lowered) -> str:
     """The layers of a step's statements, in order."""
     one = own(step)
     statements = (one.statement,) if isinstance(one, Addresses) else one.statements
-    return " + ".join(dict.fromkeys(made.layers[s.name] for s in statements))
+    return _layers((s.name for s in statements), made)

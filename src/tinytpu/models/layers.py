@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from math import prod
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -88,16 +89,16 @@ def shapes(layers: Sequence[Layer], first: Shape) -> list[Shape]:
     return found
 
 
-def windows(x: Floats, size: Sequence[int], stride: int, padding: int) -> Floats:
-    """Every window of images: float32[batch, rows, columns, channels * height * width]."""
+def windows(x: NDArray[Any], size: Sequence[int], stride: int, padding: int) -> NDArray[Any]:
+    """Every window of images with zeros around: [batch, rows, columns, channels * height * width]."""
     padded = np.pad(x, ((0, 0), (0, 0), (padding, padding), (padding, padding)))
     found = np.lib.stride_tricks.sliding_window_view(padded, tuple(size), (2, 3))[:, :, ::stride, ::stride]
     batch, channels, rows, columns = found.shape[:4]
     return np.ascontiguousarray(found.transpose(0, 2, 3, 1, 4, 5)).reshape(batch, rows, columns, channels * prod(size))
 
 
-def pooled(x: Floats, size: int) -> Floats:
-    """The windows of a MaxPool: float32[batch, channels, rows, columns, size * size]."""
+def pooled(x: NDArray[Any], size: int) -> NDArray[Any]:
+    """The windows of a MaxPool: [batch, channels, rows, columns, size * size]."""
     batch, channels, rows, columns = x.shape
     rows, columns = rows // size, columns // size
     cut = x[:, :, : rows * size, : columns * size].reshape(batch, channels, rows, size, columns, size)

@@ -13,12 +13,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from kohakuaccel.machine import Machine
-from kohakuaccel.sim import Timeline, joined
-from tinytpu.lower.joined import Joined
-from tinytpu.lower.listing import Listed, listed, own
+from tinytpu.lower.listing import Listed, listed
 from tinytpu.lower.plan import Step
-from tinytpu.lower.product import Product
-from tinytpu.lower.stage import Stage
 from tinytpu.trace.spans import UNITS, timeline
 from tinytpu.units.core import Image, Run, execute
 
@@ -94,29 +90,3 @@ def took(machine: Machine, steps: Iterable[Step]) -> Took:
             busy[share.group] += share.busy * one.count
     names = ("programs", "cycles", "load", "output", "instructions", "records", "filled", "nbytes", "macs")
     return Took(*(total[name] for name in names), busy=dict(busy))
-
-
-def in_order(step: Step) -> Iterator[Listed]:
-    """Every program that a step runs, as often and in the order that it does."""
-    match own(step):
-        case Product() as product:
-            yield from (Listed(fed.program, 1, fed) for _, units in product.runs() for fed in units)
-        case Joined(parts=parts):
-            yield from (Listed(part.program, 1, part.operands) for part in parts)
-        case Stage() as stage:
-            yield from (Listed(program, 1) for _, unit in stage.runs() for program in unit.programs)
-        case _:
-            yield from listed(step)
-
-
-def whole(machine: Machine, steps: Iterable[tuple[str, Step]], name: str) -> Timeline:
-    """All programs of named steps on one timeline, each under its step's name. Raises Refusal where there are none."""
-    found: list[Timeline] = []
-    known: dict[tuple[str, int], Timeline] = {}
-    for title, step in steps:
-        for one in in_order(step):
-            key = title, id(one.program)
-            if key not in known:
-                known[key] = timeline(dry(machine, one), title)
-            found.append(known[key])
-    return joined(found, name)

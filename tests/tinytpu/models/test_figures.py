@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import replace
 
 import numpy as np
 import pytest
 
+from kohakuaccel.diagnostics import Refusal
 from tinytpu.lower import Plan, compile_graph
 from tinytpu.models.figures import Figures, figures, timeline_of
 from tinytpu.models.layers import MaxPool
 from tinytpu.models.network import Lowered, lowered
 from tinytpu.models.quantise import quantise
 from tinytpu.models.train import conv, dense, drawn
+from tinytpu.recording import recording
 from tinytpu.trace.spans import UNITS
 
 RNG = np.random.default_rng(4)
@@ -65,10 +68,22 @@ def test_the_table_has_a_row_a_layer(found: tuple[Lowered, Plan, Figures]) -> No
 
 def test_one_timeline_holds_every_program_under_its_layer(found: tuple[Lowered, Plan, Figures]) -> None:
     graph, plan, told = found
-    whole = timeline_of(graph, plan, "network")
+    with recording() as played:
+        plan.run({"x": np.zeros((BATCH, 1, 6, 6), np.int8)})
+    whole = timeline_of(graph, played, "network")
     assert whole.cycles == told.total.took.cycles
     assert {t.name for t in whole.tracks} == set(UNITS)
     each = Counter(stage.name.rpartition(" ")[0] for stage in whole.stages if stage.name.endswith(" execute"))
     assert each == {layer.name: layer.took.programs for layer in told.layers}
     busy = {share.group: share.busy for share in whole.shares()}
     assert busy == dict(told.total.took.busy)
+
+
+def test_a_recording_of_something_else_is_refused(found: tuple[Lowered, Plan, Figures]) -> None:
+    graph, plan, _ = found
+    with pytest.raises(Refusal, match="a recording holds the programs of a run"):
+        timeline_of(graph, [], "network")
+    with recording() as played:
+        plan.run({"x": np.zeros((BATCH, 1, 6, 6), np.int8)})
+    with pytest.raises(Refusal, match="a program is of the network's statements; got other"):
+        timeline_of(graph, [replace(played[0], name="other")], "network")

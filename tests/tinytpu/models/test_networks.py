@@ -9,6 +9,7 @@ import pytest
 
 from kohakuaccel.diagnostics import Refusal
 from tinytpu.lower import compile_graph
+from tinytpu.models import reference
 from tinytpu.models.layers import Layer, MaxPool
 from tinytpu.models.network import lowered
 from tinytpu.models.quantise import Quantised, QuantisedLayer, quantise
@@ -51,6 +52,7 @@ def test_sums_are_the_definition_s(name: str, per_channel: bool, bits: int | Non
     made, x = network(name, per_channel=per_channel, bits=bits)
     sums = compile_graph(lowered(made, len(x), argmax=False).graph).run({"x": x}).outputs["sums"]
     assert np.array_equal(sums, whole_numbers.run(made, x))
+    assert np.array_equal(sums, reference.sums(made, x))
 
 
 def test_both_ends_of_a_layer_s_numbers_are_met() -> None:
