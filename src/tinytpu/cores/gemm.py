@@ -37,18 +37,22 @@ _Done = tuple["tuple[Part, ...]", Ran, Callable[[], "NDArray[np.int32]"]]
 
 @dataclass(frozen=True)
 class Part:
-    """What a core multiplies: rows and terms, from and to; its plan, and the programs with their data."""
+    """What a core multiplies: rows and terms, from and to, and terms of zeros behind them; its plan, and the programs
+    with their data. carried: tiles that a program leaves for a later one."""
 
     rows: tuple[int, int]
     terms: tuple[int, int]
     plan: Plan | None
     operands: dict[str, NDArray[np.int8]]
     images: tuple[Image, ...]
+    zeros: int = 0
+    carried: int = 0
 
     def text(self) -> str:
         if self.plan is None:
             return "nothing to do"
-        return f"rows {self.rows[0]}..{self.rows[1] - 1}, terms {self.terms[0]}..{self.terms[1] - 1}"
+        more = f" and {self.zeros} zeros" if self.zeros else ""
+        return f"rows {self.rows[0]}..{self.rows[1] - 1}, terms {self.terms[0]}..{self.terms[1] - 1}{more}"
 
 
 @dataclass(frozen=True)
@@ -160,15 +164,18 @@ class _Product:
         ends = [min(extent, self.edge * (c * (tiles // cores) + min(c, tiles % cores))) for c in range(cores + 1)]
         return list(pairwise(ends))
 
-    def part(self, rows: tuple[int, int], terms: tuple[int, int]) -> Part:
+    def part(self, rows: tuple[int, int], terms: tuple[int, int], zeros: int = 0) -> Part:
         """A core's part, its programs recorded with what fills them."""
-        m, k, n = rows[1] - rows[0], terms[1] - terms[0], self.right.shape[1]
+        m, k, n = rows[1] - rows[0], terms[1] - terms[0] + zeros, self.right.shape[1]
         if not m or not k:
             return Part(rows, terms, None, {}, ())
         if (m, k, n) not in self.plans:
             self.plans[m, k, n] = compile_graph(graph.parse(_text(m, k, n)), self.system.machine)
         plan = self.plans[m, k, n]
-        operands = {"a": self.left[slice(*rows), slice(*terms)], "b": self.right[slice(*terms)]}
+        operands = {
+            "a": np.pad(self.left[slice(*rows), slice(*terms)], ((0, 0), (0, zeros))),
+            "b": np.pad(self.right[slice(*terms)], ((0, zeros), (0, 0))),
+        }
         images: list[Image] = []
 
         def record(machine: Machine, image: Image) -> Run:
@@ -176,8 +183,8 @@ class _Product:
             return execute(machine, image)
 
         with executing(record):
-            plan.run(operands)
-        return Part(rows, terms, plan, operands, tuple(images))
+            carried = plan.run(operands).counts.carried
+        return Part(rows, terms, plan, operands, tuple(images), zeros, carried)
 
 
 def _text(m: int, k: int, n: int) -> str:
@@ -224,16 +231,21 @@ def _by_rows(product: _Product, parts: tuple[Part, ...], feed: Feed) -> _Done:
 
 
 def _depth(product: _Product) -> tuple[Part, ...]:
-    """Parts whose programs leave the same tiles of sums in the same slots, side by side."""
+    """Parts of one depth, zeros behind the shorter ones, so that programs leave their sums in the same slots."""
     rows = (0, product.left.shape[0])
-    parts = tuple(product.part(rows, terms) for terms in product.shares(product.left.shape[1]))
-    slots = [[tuple(image.vmem_outputs) for image in part.images] for part in parts]
-    carried = any(image.vmem for part in parts for image in part.images)
-    side_by_side = all(s == tuple(range(s[0], s[0] + len(s))) for s in slots[0])
-    if carried or not side_by_side or any(s != slots[0] for s in slots):
+    shares = product.shares(product.left.shape[1])
+    deep = max(stop - start for start, stop in shares)
+    if not all(stop - start for start, stop in shares):
         raise Refusal(
-            "every core leaves the same tiles of sums", where="gemm by depth", got=product.left.shape[1],
-            limit="a depth that is whole tiles for every core, and fits a program", hint="split by rows",
+            "every core adds up some terms", where="gemm by depth", got=product.left.shape[1],
+            limit=f"more than {product.edge * (product.system.cores - 1)} terms", hint="split by rows",
+        )  # fmt: skip
+    parts = tuple(product.part(rows, (start, stop), deep - (stop - start)) for start, stop in shares)
+    slots = [tuple(image.vmem_outputs) for image in parts[0].images]
+    if parts[0].carried or not all(s == tuple(range(s[0], s[0] + len(s))) for s in slots):
+        raise Refusal(
+            "a program leaves whole sums, side by side", where="gemm by depth", got=f"{deep} terms a core",
+            limit="what fits a program", hint="use more cores, or split by rows",
         )  # fmt: skip
     return parts
 

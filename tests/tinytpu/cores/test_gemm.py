@@ -131,6 +131,18 @@ def test_what_cannot_be_packed_stays_records() -> None:
     assert move.receives[0].slots == Slots("AMEM", 0, 16)
 
 
+def test_a_shorter_depth_gets_zeros_behind_it() -> None:
+    a, b = operands(4, 9, 4)
+    done = check(gemm(a, b, MACHINE, cores=3, split="depth"), a, b)
+    assert [part.text() for part in done.parts][1:] == ["rows 0..3, terms 4..7", "rows 0..3, terms 8..8 and 3 zeros"]
+
+
+def test_sums_that_do_not_fit_a_program_are_refused_by_depth() -> None:
+    a, b = operands(4, 600, 4)
+    with pytest.raises(Refusal, match="gemm by depth: a program leaves whole sums, side by side; got 300 terms a core"):
+        gemm(a, b, MACHINE, cores=2, split="depth")
+
+
 A, B = operands(4, 8, 4)
 REFUSED: dict[str, tuple[dict[str, Any], str]] = {
     "shapes": ({"b": B[:4]}, "gemm: rows of b are columns of a; got 4; the limit is 8"),
@@ -140,7 +152,10 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
     "split": ({"split": "columns"}, "gemm: split: no such way; got columns; the limit is rows, depth"),
     "feed": ({"feed": "magic"}, "gemm: feed: no such way; got magic; the limit is records, packed, broadcast"),
     "cores": ({"cores": 65}, r"a system has cores; got 65; the limit is 1\.\.64"),
-    "depth": ({"split": "depth", "cores": 3}, "gemm by depth: every core leaves the same tiles of sums; got 8"),
+    "depth": (
+        {"split": "depth", "cores": 3},
+        "gemm by depth: every core adds up some terms; got 8; the limit is more than 8",
+    ),
 }
 
 
