@@ -44,7 +44,7 @@ def may_end(*exprs: Expr) -> bool:
     return True
 
 
-def inside(expr: Expr, k: Range, at: Index, pad: Scalar, values: Mapping[str, Value]) -> Expr:
+def inside(expr: Expr, k: Range, at: Index, pad: Expr | Scalar, values: Mapping[str, Value]) -> Expr:
     """`expr` with k = at, and `pad` where `at` has left the range.
 
     before  x[i, k] - m[i]                                      k<10
@@ -70,6 +70,9 @@ def inside(expr: Expr, k: Range, at: Index, pad: Scalar, values: Mapping[str, Va
         return Read(e.value, e.indices, guards, e.pad or Const(ZERO[kind_of(values[e.value].dtype)]))
 
     made = rebuild(moved, change)
+    pad = pad if isinstance(pad, Expr) else Const(pad)
     if isinstance(made, Read) and isinstance(expr, Read) and not expr.guards and new <= moved.ranges():
-        return Read(made.value, made.indices, made.guards, Const(pad))
+        plain = pad.arg if isinstance(pad, Cast) else pad  # a read of words is padded with the integer
+        assert isinstance(plain, Const)
+        return Read(made.value, made.indices, made.guards, plain)
     return op("where", op("less", Iota(at), k.extent), made, pad)

@@ -35,7 +35,7 @@ from dataclasses import dataclass
 from functools import reduce
 
 from kohakuaccel.diagnostics import DefinitionError, did_you_mean
-from kohakuaccel.graph.dtypes import DType, Kind
+from kohakuaccel.graph.dtypes import DType, Kind, WordFormat
 from kohakuaccel.graph.index import Guard, Index, Indexable, Lookup, Quotient, Range
 
 Scalar = float | int | bool
@@ -246,6 +246,11 @@ def _inside(indices: tuple[Index, ...]) -> Iterator[Expr]:
 def read(value: str, *indices: Indexable, guards: tuple[Guard, ...] = (), pad: Scalar | None = None) -> Read:
     """A read with plain numbers allowed as indices and pad."""
     return Read(value, tuple(Index.of(i) for i in indices), guards, None if pad is None else Const(pad))
+
+
+def literal(number: Scalar, dtype: DType) -> Expr:
+    """A number as a value of a format's kind: of a word a cast integer."""
+    return Cast(Const(number), dtype) if isinstance(dtype, WordFormat) else Const(number)
 
 
 def op(name: str, *args: Expr | Scalar) -> Expr:

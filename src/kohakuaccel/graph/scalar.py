@@ -156,4 +156,7 @@ def identity(op: str, dtype: DType) -> float | int | bool:
         return -math.inf if op == "max" else math.inf
     if kind == "bool":
         return op == "min"
+    if isinstance(dtype, WordFormat):  # whose ends a float does not hold
+        low = -1 << dtype.bits - 1 if dtype.signed else 0
+        return low if op == "max" else low + (1 << dtype.bits) - 1
     return int(dtype.lowest if op == "max" else dtype.max)

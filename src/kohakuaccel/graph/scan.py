@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 
 from kohakuaccel.graph.blocks import count_of, inside
 from kohakuaccel.graph.dtypes import DType
-from kohakuaccel.graph.expr import Expr, Iota, Read, op
+from kohakuaccel.graph.expr import Expr, Iota, Read, literal, op
 from kohakuaccel.graph.index import Index, Indexable, Range
 from kohakuaccel.graph.model import Reduction, Statement, Value
 from kohakuaccel.graph.scalar import JOIN, identity
@@ -42,7 +42,7 @@ def blocked(
     count = count_of(scan.axis.extent, block)
     t, u, b, c = ranges(count, count, block, block)
     out, dtype = statement.ranges, statement.dtype
-    place, neutral = out.index(scan.axis), identity(scan.op, dtype)
+    place, neutral = out.index(scan.axis), literal(identity(scan.op, dtype), dtype)
 
     def at(*own: Indexable) -> tuple[Index, ...]:
         return tuple(Index.of(i) for i in (*out[:place], *own, *out[place + 1 :]))
@@ -67,4 +67,4 @@ def blocked(
 
 def _masked(scan: Scan, here: Index, there: Index, element: Expr, dtype: DType) -> Expr:
     first, second = (there, here) if scan.reverse else (here, there)
-    return op("where", op("less", Iota(first), Iota(second)), identity(scan.op, dtype), element)
+    return op("where", op("less", Iota(first), Iota(second)), literal(identity(scan.op, dtype), dtype), element)

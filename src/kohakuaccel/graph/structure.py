@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import reduce
 
-from kohakuaccel.graph.expr import Const, Expr, Iota, Op, Read
+from kohakuaccel.graph.expr import Expr, Iota, Op, Read, literal
 from kohakuaccel.graph.index import Index, Lookup, Range
 from kohakuaccel.graph.model import ReduceOp, Shape, Statement
 from kohakuaccel.graph.scalar import identity
@@ -237,7 +237,9 @@ def as_scan(statement: Statement) -> Scan | None:
     if not fold or len(fold.ranges) != 1 or not (isinstance(body, Op) and body.name == "where"):
         return None
     order, neutral, element = body.args
-    if not (isinstance(order, Op) and order.name == "less") or neutral != Const(identity(fold.op, statement.dtype)):
+    if not (isinstance(order, Op) and order.name == "less") or neutral != literal(
+        identity(fold.op, statement.dtype), statement.dtype
+    ):
         return None
     first, second = (e.index.range if isinstance(e, Iota) else None for e in order.args)
     (k,) = fold.ranges

@@ -13,7 +13,7 @@ from numpy.typing import ArrayLike
 
 from kohakuaccel.diagnostics import Refusal
 from kohakuaccel.graph.dtypes import BOOL, DType, Kind, kind_of
-from kohakuaccel.graph.expr import Cast, Const, Expr, Read, Scalar
+from kohakuaccel.graph.expr import Cast, Const, Expr, Read, Scalar, literal
 from kohakuaccel.graph.index import Guard, Index, Indexable, Range
 from kohakuaccel.graph.model import Constant, Graph, Input, ReduceOp, Reduction, Shape, Statement, Value
 from kohakuaccel.graph.verify import verify
@@ -157,7 +157,7 @@ def number(value: Scalar, kind: Kind) -> Scalar:
     """A Python number as one of `kind`; a real with a fraction is no integer."""
     if kind == "real":
         return float(value)
-    if kind == "int" and float(value) == int(value):
+    if kind in ("int", "word") and float(value) == int(value):
         return int(value)
     if kind == "bool" and value in (0, 1):
         return bool(value)
@@ -221,8 +221,10 @@ def pointwise(
     for tensor in tensors:
         builder.own(tensor)
     ranges = axes_of(broadcast([t.shape for t in tensors], f"graph.build.{name}"))
-    kind = tensors[-1].kind
-    parts = [spread(t, ranges) if isinstance(t, Tensor) else Const(number(t, kind)) for t in operands]
+    last = tensors[-1]
+    parts = [
+        spread(t, ranges) if isinstance(t, Tensor) else literal(number(t, last.kind), last.dtype) for t in operands
+    ]
     return builder.statement(dtype or result_dtype([t.dtype for t in tensors]), ranges, what(*parts), name=name)
 
 

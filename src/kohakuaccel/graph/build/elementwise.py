@@ -11,7 +11,7 @@ from collections.abc import Callable
 from kohakuaccel.diagnostics import Refusal
 from kohakuaccel.graph.build.core import Tensor, number, pointwise, result_dtype
 from kohakuaccel.graph.dtypes import BOOL, WORDS, DType, kind_of
-from kohakuaccel.graph.expr import Cast, Expr, Scalar, op
+from kohakuaccel.graph.expr import Cast, Expr, Scalar, literal, op
 from kohakuaccel.graph.requant import requantised
 from kohakuaccel.numerics import FP32, INT32
 
@@ -109,7 +109,7 @@ def where(condition: Tensor, a: Operand, b: Operand) -> Tensor:
 
     def body(c: Expr, *rest: Expr) -> Expr:
         found = iter(rest)
-        return op("where", c, *(next(found) if isinstance(x, Tensor) else x for x in (p, q)))
+        return op("where", c, *(next(found) if isinstance(x, Tensor) else literal(x, dtype) for x in (p, q)))
 
     return pointwise(body, condition, *parts, dtype=dtype, name="t_where")
 
@@ -210,10 +210,10 @@ def round_(x: Tensor) -> Tensor:
 
 def sign(x: Tensor) -> Tensor:
     """-1, 0 or 1."""
-    one, zero = (1.0, 0.0) if x.kind == "real" else (1, 0)
+    less, zero, greater = (literal(number(n, x.kind), x.dtype) for n in (-1, 0, 1))
 
     def body(a: Expr) -> Expr:
-        return op("where", op("less", a, zero), -one, op("where", op("less", zero, a), one, zero))
+        return op("where", op("less", a, zero), less, op("where", op("less", zero, a), greater, zero))
 
     return pointwise(body, x, name="sign")
 
@@ -268,7 +268,7 @@ def hardswish(x: Tensor) -> Tensor:
 
 def relu(x: Tensor) -> Tensor:
     """The greater of x and 0."""
-    return pointwise(lambda a: op("max", a, 0.0), x, name="relu")
+    return pointwise(lambda a, zero: op("max", a, zero), x, 0, name="relu")
 
 
 def softplus(x: Tensor) -> Tensor:

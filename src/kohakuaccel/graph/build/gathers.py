@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from kohakuaccel.diagnostics import Refusal
 from kohakuaccel.graph.build.core import Builder, Tensor, axes_of, axis_of, number, pointwise
-from kohakuaccel.graph.dtypes import DType
-from kohakuaccel.graph.expr import Expr, Iota, op
+from kohakuaccel.graph.dtypes import WORDS, DType, kind_of
+from kohakuaccel.graph.expr import Cast, Expr, Iota, literal, op
 from kohakuaccel.graph.index import Index, Lookup, Range
 from kohakuaccel.graph.model import ReduceOp
 from kohakuaccel.graph.scalar import JOIN, identity
@@ -60,8 +60,8 @@ def one_hot(ids: Tensor, classes: int, dtype: DType = FP32) -> Tensor:
     """1 at [..., ids[...]], 0 elsewhere: result [..., classes]; an id outside them gives a row of zeros."""
     _integers(ids, "one_hot")
     ranges = axes_of((*ids.shape, classes))
-    hit = op("equal", ids.at(*ranges[:-1]), Iota(Index.of(ranges[-1])))
-    numbers = (1.0, 0.0) if isinstance(dtype, type(FP32)) else (1, 0)
+    hit = _equal(ids.at(*ranges[:-1]), ranges[-1], ids)
+    numbers = (literal(number(n, kind_of(dtype)), dtype) for n in (1, 0))
     return ids.builder.statement(dtype, ranges, op("where", hit, *numbers), name="hot")
 
 
@@ -76,8 +76,8 @@ def scatter_add(base: Tensor, ids: Tensor, source: Tensor, axis: int = 0) -> Ten
     for t in (ids, source):
         base.builder.own(t)
     ranges, n = axes_of(base.shape), Range("n", ids.shape[0])
-    hit = op("equal", ids.at(n), Iota(Index.of(ranges[axis])))
-    body = op("where", hit, source.at(*ranges[:axis], n, *ranges[axis + 1 :]), identity("sum", base.dtype))
+    hit = _equal(ids.at(n), ranges[axis], ids)
+    body = op("where", hit, source.at(*ranges[:axis], n, *ranges[axis + 1 :]), _neutral("sum", base))
     added = base.builder.statement(base.dtype, ranges, body, ("sum", [n]), "added")
     return base + added
 
@@ -89,7 +89,7 @@ def scatter_reduce(base: Tensor, axis: int, places: Tensor, source: Tensor, how:
     is nowhere; several at one place are folded together, in no order.
     """
     k, ranges, hit, element = _hits(base, axis, places, source, "scatter_reduce")
-    body = op("where", hit, element, identity(how, base.dtype))
+    body = op("where", hit, element, _neutral(how, base))
     found = base.builder.statement(base.dtype, ranges, body, (how, [k]), "folded")
     return pointwise(lambda a, b: op(JOIN[how], a, b), base, found, dtype=base.dtype, name="scattered")
 
@@ -117,6 +117,8 @@ def _hits(
     where = f"graph.build.{name}"
     axis = axis_of(axis, base.ndim, where)
     _integers(places, name)
+    if places.kind == "word" and places.dtype.lowest == 0:
+        raise Refusal("places are integers with a sign", where=where, got=places.dtype, hint="cast them")
     fits = places.ndim == base.ndim == source.ndim
     for n, (p, s, b) in enumerate(zip(places.shape, source.shape, base.shape)):
         fits = fits and p <= s and (n == axis or p <= b)
@@ -131,10 +133,22 @@ def _hits(
         base.builder.own(t)
     ranges, k = axes_of(base.shape), Range("k", places.shape[axis])
     at = [k if n == axis else r for n, r in enumerate(ranges)]
-    hit = op("equal", places.guarded(at, -1), Iota(Index.of(ranges[axis])))
+    hit = _equal(places.guarded(at, -1), ranges[axis], places)
     return k, ranges, hit, source.guarded(at, number(0, source.kind))
 
 
+def _neutral(how: ReduceOp, base: Tensor) -> Expr:
+    return literal(identity(how, base.dtype), base.dtype)
+
+
+def _equal(place: Expr, r: Range, ids: Tensor) -> Expr:
+    """Whether a place is that of a range; words are compared where both fit."""
+    here: Expr = Iota(Index.of(r))
+    if ids.kind == "word":
+        place, here = Cast(place, WORDS["S64"]), Cast(here, WORDS["S64"])
+    return op("equal", place, here)
+
+
 def _integers(ids: Tensor, name: str) -> None:
-    if ids.kind != "int":
+    if ids.kind not in ("int", "word"):
         raise Refusal("places are integers", where=f"graph.build.{name}", got=ids.dtype, hint="cast them")

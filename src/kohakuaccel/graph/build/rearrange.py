@@ -13,7 +13,7 @@ from kohakuaccel.diagnostics import Refusal
 from kohakuaccel.graph.build.core import Builder, Tensor, axes_of, axis_of, number
 from kohakuaccel.graph.build.movement import concat, pad, reshape, slice_
 from kohakuaccel.graph.dtypes import BOOL
-from kohakuaccel.graph.expr import Const, Expr, Iota, Read, op
+from kohakuaccel.graph.expr import Const, Expr, Iota, Read, literal, op
 from kohakuaccel.graph.index import Guard, Index
 
 PadMode = Literal["constant", "reflect", "replicate", "circular"]
@@ -167,7 +167,7 @@ def _triangle(x: Tensor, diagonal: int, upper: bool) -> Tensor:
     ranges = axes_of(x.shape)
     row, column = Iota(ranges[-2] + diagonal), Iota(Index.of(ranges[-1]))
     gone = op("less", column, row) if upper else op("less", row, column)
-    body = op("where", gone, number(0, x.kind), x.at(*ranges))
+    body = op("where", gone, literal(number(0, x.kind), x.dtype), x.at(*ranges))
     return x.builder.statement(x.dtype, ranges, body, name="triangle")
 
 
