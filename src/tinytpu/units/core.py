@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, cached_property
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -46,7 +46,7 @@ class Run:
     mxu_result: int32[columns], or None where it was not asked for. vmem: an int32[rows, columns] per output; amem: an
     int8[rows] per output. cycles: the whole run with loading and output. counters: see `state.COUNTED`. hits, spent:
     executions and cycles of each program word. log: int64[instructions, 5] where it was asked for, columns
-    `state.LOG_*`, else empty. core: the state left behind.
+    `state.LOG_*`, else empty. remarks: lints. core: the state left behind.
     """
 
     machine: Machine
@@ -58,11 +58,18 @@ class Run:
     load_cycles: int
     execute_cycles: int
     counters: Mapping[str, int]
-    remarks: tuple[Remark, ...]
     hits: NDArray[np.int64]
     spent: NDArray[np.int64]
     log: NDArray[np.int64]
-    core: s.Core
+    batch: Batch
+
+    @property
+    def remarks(self) -> tuple[Remark, ...]:
+        return self.batch.remarks
+
+    @property
+    def core(self) -> s.Core:
+        return self.batch.core
 
     @property
     def output_cycles(self) -> int:
@@ -82,7 +89,7 @@ class Run:
 class Batch:
     """What a program gave for n data sets: vmem: int32[n, outputs, rows * columns]; amem: int8[n, outputs, rows];
     mxu_results: int32[n, columns] where they are output, else [n, 0]; cycles: int64[n]; load_cycles of each; counters:
-    int64[n] by name; remarks: of all sets, each once."""
+    int64[n] by name; remarks: of all sets, each once; program: fields of its words; outputs: tiles read at the end."""
 
     vmem: NDArray[np.int32]
     amem: NDArray[np.int8]
@@ -90,8 +97,13 @@ class Batch:
     cycles: NDArray[np.int64]
     load_cycles: int
     counters: Mapping[str, NDArray[np.int64]]
-    remarks: tuple[Remark, ...]
+    program: NDArray[np.int64]
+    outputs: Sequence[int]
     core: s.Core
+
+    @cached_property
+    def remarks(self) -> tuple[Remark, ...]:
+        return _remarks(self.core, self.program, self.outputs)
 
 
 def _line(name: str, values: NDArray[np.int32] | NDArray[np.int8]) -> str:
@@ -180,11 +192,10 @@ def execute(machine: Machine, image: Image, *, silicon: bool = False, log: bool 
         load_cycles=done.load_cycles,
         execute_cycles=int(core.reg[s.TIME]) + 1 - done.load_cycles,
         counters={name: int(values[0]) for name, values in done.counters.items()},
-        remarks=done.remarks,
         hits=core.hits,
         spent=core.spent,
         log=core.log,
-        core=core,
+        batch=done,
     )
 
 
@@ -247,7 +258,8 @@ def _execute(
         cycles,
         first,
         {name: counts[:, i] for i, name in enumerate(s.COUNTED)},
-        _remarks(core, program, tiles),
+        program,
+        tiles,
         core,
     )
 
