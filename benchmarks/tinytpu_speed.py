@@ -2,8 +2,8 @@
 
 Values and cycles of the kernels are checked first. "run us" is one published run from image to results, which is
 mostly setting up; "M instr/s" and "M cycles/s" come from the repeated kernel. Times are the best of several rounds over
-all kernels, in processor seconds of this process, so that other programs count as little as they can. The bar holds for all kernels
-together: all their instructions over all their time.
+all kernels, in processor seconds of this process, so that other programs count as little as they can. The bar holds for
+all kernels together: all their instructions over all their time.
 
     python benchmarks/tinytpu_speed.py [--check] [--quick]
 """
