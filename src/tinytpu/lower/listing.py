@@ -10,13 +10,14 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from tinytpu.lower.allocate import Program
+from tinytpu.lower.chain import Chain, Linked
 from tinytpu.lower.joined import Joined
 from tinytpu.lower.packed import Packed
 from tinytpu.lower.plan import Addresses, Multiplied, Shared, Step
 from tinytpu.lower.product import Fed, Product
 from tinytpu.lower.stage import Stage
 
-Own = Stage | Joined | Product | Packed | Addresses
+Own = Stage | Joined | Product | Chain | Packed | Addresses
 
 
 @dataclass(frozen=True)
@@ -25,7 +26,7 @@ class Listed:
 
     program: Program
     count: int
-    fed: Fed | None = None
+    fed: Fed | Linked | None = None
 
 
 def own(step: Step) -> Own:
@@ -42,6 +43,9 @@ def listed(step: Step) -> Iterator[Listed]:
             for key, first in layout.groups().items():
                 for fed in units[key]:
                     yield Listed(fed.program, len(first), fed)
+        case Chain(layout=layout, units=linked):
+            for key, first in layout.groups().items():
+                yield Listed(linked[key].program, len(first), linked[key])
         case Joined(parts=parts):
             times = Counter(id(part.program) for part in parts)
             for part in {id(part.program): part for part in parts}.values():

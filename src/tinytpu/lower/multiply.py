@@ -13,9 +13,10 @@ import numpy as np
 from kohakuaccel.graph import Value
 from kohakuaccel.graph.points import Array
 from kohakuaccel.machine import Machine
+from tinytpu.lower.chain import Chain
 from tinytpu.lower.code import Carry, Fill, Leaf, Pool, Source
 from tinytpu.lower.data import Words
-from tinytpu.lower.product import Fed, Product, feeds
+from tinytpu.lower.product import Fed, Product, feeds, vectors_of, weights_of
 from tinytpu.lower.run import Counts, Room, data_of, executor, outputs_of
 from tinytpu.recording import keep_sets
 from tinytpu.units.core import execute_sets
@@ -76,10 +77,36 @@ def _tiles(
     return Filling(np.array([slot for slot, _ in data], np.int64), every, chosen)
 
 
+def run_chain(
+    step: Chain, known: Mapping[str, Array], names: Mapping[str, Value], counts: Counts, operands: tuple[Array, ...]
+) -> dict[str, Array]:
+    """The outputs of a chain of layers whose operands are int8, by name."""
+    layout, edge = step.layout, step.layout.edge
+    filled = data_of(step, known, names)
+    room = Room.of(step, (unit.program for unit in step.units.values()))
+    left, *rights = operands
+    cuts = [layer.matrix for layer in step.layers]
+    vectors = vectors_of(cuts[0], left).reshape(-1, edge)
+    weights = [weights_of(cut, right).reshape(-1, edge * edge) for cut, right in zip(cuts, rights)]
+    begins = np.cumsum([0, *(len(each) for each in weights)])
+    for key, first in layout.groups().items():
+        unit = step.units[key]
+        keys = [(key[0], cut.wide) for cut in cuts]
+        amem = _filling(unit.amem, vectors, cuts[0].vectors(keys[0], list(unit.amem.values())))
+        chosen = [begins[n] + cuts[n].weights(keys[n], [(c, k)]) for n, c, k in unit.wmem.values()]
+        wmem = Filling(np.array(list(unit.wmem), np.int64), np.concatenate(weights), np.concatenate(chosen, 1))
+        slots = [slot for slot, _, _ in unit.vectors]
+        done = _run(step, Fed(unit.program, {}, {}), first, filled, room, {}, counts, amem, wmem, slots)
+        for n, (_, tile, row) in enumerate(unit.vectors):
+            room.results[0][first + tile, 0, row * edge : (row + 1) * edge] = done.amem[:, n]
+    return outputs_of(step, room)
+
+
 class _Done(NamedTuple):
     """What a batch gave, see units.core.Batch."""
 
     vmem: Words
+    amem: Array
     mxu_results: Words
     cycles: int
     instructions: int
@@ -91,22 +118,23 @@ def _executed(name: str, machine: Machine, sets: Sets) -> _Done:
         done = execute_sets(machine, sets)
         keep_sets(name, machine, sets, done)
         steps = int(done.counters["instructions"].sum())
-        return _Done(done.vmem, done.mxu_results, int(done.cycles.sum()), steps)
+        return _Done(done.vmem, done.amem, done.mxu_results, int(done.cycles.sum()), steps)
     runs = [other(machine, sets.image(n)) for n in range(sets.count)]
     lanes = machine.params.rows * machine.params.columns
     vmem = np.array([[tile.reshape(-1) for tile in run.vmem] for run in runs], np.int32).reshape(sets.count, -1, lanes)
     sums = np.array([run.mxu_result if sets.mxu_result else [] for run in runs], np.int32)
-    return _Done(vmem, sums, sum(r.cycles for r in runs), sum(r.counters["instructions"] for r in runs))
+    amem = np.array([run.amem for run in runs], np.int8).reshape(sets.count, -1, machine.params.rows)
+    return _Done(vmem, amem, sums, sum(r.cycles for r in runs), sum(r.counters["instructions"] for r in runs))
 
 
 def _run(
-    stage: Product, fed: Fed, first: Array, filled: Sequence[Words], room: Room, carried: dict[int, Words],
-    counts: Counts, amem: Filling, wmem: Filling,
-) -> None:  # fmt: skip
+    stage: Product | Chain, fed: Fed, first: Array, filled: Sequence[Words], room: Room, carried: dict[int, Words],
+    counts: Counts, amem: Filling, wmem: Filling, vectors: Sequence[int] = (),
+) -> _Done:  # fmt: skip
     program, count = fed.program, len(first)
     vmem = _tiles(program.data, first, filled, carried, stage.layout.lanes)
     outputs = [slot for slot, _ in program.outputs]
-    sets = Sets(count, program.rows, vmem, wmem, amem, outputs, (), fed.mxu_result)
+    sets = Sets(count, program.rows, vmem, wmem, amem, outputs, vectors, fed.mxu_result)
     done = _executed(", ".join(s.name for s in stage.statements), stage.machine, sets)
     counts.carried += count * sum(isinstance(source, Carry) for _, source in program.data)
     for n, (_, place) in enumerate(program.outputs):
@@ -117,8 +145,9 @@ def _run(
     if fed.mxu_result:
         room.results[0][first, 0, : done.mxu_results.shape[1]] = done.mxu_results
     own = sum(f.items.itemsize * f.items.shape[1] * len(f.slots) for f in (vmem, wmem, amem))
-    moved = own + done.vmem[0].nbytes + done.mxu_results[0].nbytes
-    taken = len(outputs) + fed.mxu_result
+    moved = own + done.vmem[0].nbytes + done.amem[0].nbytes + done.mxu_results[0].nbytes
+    taken = len(outputs) + len(vectors) + fed.mxu_result
     slots = sum(len(f.slots) for f in (vmem, wmem, amem))
     records = count * sets.record_count()
     counts.add(Counts(count, done.cycles, done.instructions, records, count * slots, count * taken, 0, count * moved))
+    return done

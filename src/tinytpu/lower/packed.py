@@ -12,13 +12,15 @@ from dataclasses import dataclass, replace
 from kohakuaccel.graph import Statement
 from kohakuaccel.machine import Machine
 from tinytpu.lower.blocks import Matrix
+from tinytpu.lower.chain import Chain
 from tinytpu.lower.code import Code, Leaf, Result, Source
 from tinytpu.lower.joined import Joined
 from tinytpu.lower.order import fastest
 from tinytpu.lower.product import Fed, Product
 from tinytpu.lower.stage import Stage
 
-Whole = Stage | Joined | Product
+Whole = Stage | Joined | Product | Chain
+"""A step that is run; a chain shares its programs with nobody."""
 
 
 @dataclass(frozen=True)

@@ -37,9 +37,10 @@ from kohakuaccel.graph.points import Array
 from kohakuaccel.machine import Machine
 from tinytpu import machines
 from tinytpu.lower.body import host_filled
+from tinytpu.lower.chain import Chain, chain
 from tinytpu.lower.data import Data
 from tinytpu.lower.joined import Joined, join
-from tinytpu.lower.multiply import run_product
+from tinytpu.lower.multiply import run_chain, run_product
 from tinytpu.lower.packed import Packed, pack
 from tinytpu.lower.product import Product, as_product, beyond, certain, choose_product
 from tinytpu.lower.run import Counts, run_joined, run_packed, run_stage
@@ -61,7 +62,7 @@ class Multiplied:
     """A product for the array. certain: whether its operands cannot be anything but int8; where they are not and
     nobody demanded the array, `otherwise` computes it on the vector unit."""
 
-    product: Product | Joined
+    product: Product | Joined | Chain
     certain: bool
     otherwise: Callable[[], tuple[tuple[Step, ...], Mapping[str, Value]]] | None
 
@@ -145,8 +146,7 @@ def _run(step: Step, known: dict[str, Array], values: Mapping[str, Value], total
         operands = step.product.operands(known, values)
         why = beyond(operands, f"statement {step.product.statements[0].name}")
         if why is None:
-            run = run_joined if isinstance(step.product, Joined) else run_product
-            known.update(run(step.product, known, values, total, operands))  # pyright: ignore[reportArgumentType] - the function is the step's
+            known.update(_multiplied(step.product, known, values, total, operands))
             return
         if step.otherwise is None:
             raise why
@@ -169,6 +169,17 @@ def _run(step: Step, known: dict[str, Array], values: Mapping[str, Value], total
             known[name] = array
             if step.layout.chunks > 1:
                 known[_part_name(name)] = array.reshape(-1, *values[name].shape)
+
+
+def _multiplied(
+    product: Product | Joined | Chain, known: Mapping[str, Array], values: Mapping[str, Value], total: Counts,
+    operands: tuple[Array, ...],
+) -> dict[str, Array]:  # fmt: skip
+    """The outputs of a product whose operands are int8."""
+    if isinstance(product, Chain):
+        return run_chain(product, known, values, total, operands)
+    run = run_joined if isinstance(product, Joined) else run_product
+    return run(product, known, values, total, operands)  # pyright: ignore[reportArgumentType] - the function is the step's
 
 
 def _given(value: Input, inputs: Mapping[str, ArrayLike]) -> Array:
@@ -329,7 +340,9 @@ class _Lowering:
             del self.steps[before:]
         at = 0
         while at < len(groups):
-            length, found = self._joined(groups, alone, at)
+            length, found = self._chained(groups, alone, at) if joined else (1, None)
+            if found is None:
+                length, found = self._joined(groups, alone, at)
             if found is None:
                 self.steps += alone[at]
             elif joined:
@@ -363,6 +376,23 @@ class _Lowering:
             else:
                 found.append(step)
         return found
+
+    def _chained(
+        self, groups: Sequence[list[Statement]], alone: Sequence[tuple[Step, ...]], at: int
+    ) -> tuple[int, Step | None]:
+        """The most groups from `at` on that are layers of one chain and take fewer cycles so, and that step."""
+        for length in range(min(MOST_JOINED, len(groups) - at), 0, -1):
+            part = groups[at : at + length]
+            steps = [step for some in alone[at : at + length] for step in some]
+            if not all(isinstance(some[0], Multiplied) for some in alone[at : at + length]):
+                continue
+            statements = [s for group in part for s in group]
+            found = chain(part, _left(statements, self.graph), self.values, self.machine, unit=self.unit)
+            if found is not None and found.cycles < sum(_cycles(step) for step in steps):
+                sure = all(step.certain for step in steps if isinstance(step, Multiplied))
+                otherwise = None if sure or self.mxu == "demanded" else partial(self._otherwise, statements)
+                return length, Multiplied(found, sure, otherwise)
+        return 1, None
 
     def _joined(
         self, groups: Sequence[list[Statement]], alone: Sequence[tuple[Step, ...]], at: int

@@ -21,7 +21,7 @@ from kohakuaccel.graph.verify import format_of
 from kohakuaccel.machine import Machine
 from kohakuaccel.numerics import INT8, INT32
 from tinytpu.lower.allocate import Program, allocate
-from tinytpu.lower.blocks import Cut, Key
+from tinytpu.lower.blocks import Cut, Key, Matrix
 from tinytpu.lower.body import Plans
 from tinytpu.lower.cuts import cuts
 from tinytpu.lower.data import Data
@@ -86,19 +86,24 @@ class Product:
     def operands(self, known: Mapping[str, Array], names: Mapping[str, Value]) -> tuple[Array, Array]:
         """int64[batch, m, k] and int64[batch, k, n]."""
         f = self.found
-
-        def filled(expr: Expr, *groups: tuple[Range, ...]) -> Array:
-            ranges = tuple(r for group in groups for r in group)
-            values = np.asarray(Box(ranges, known, names).value(expr)).astype(np.int64)
-            whole = np.broadcast_to(values, tuple(r.extent for r in ranges))
-            return whole.reshape([prod(r.extent for r in group) for group in groups])
-
-        return filled(f.left, f.batch, f.m, f.k), filled(f.right, f.batch, f.k, f.n)
+        left = filled(f.left, (f.batch, f.m, f.k), known, names)
+        return left, filled(f.right, (f.batch, f.k, f.n), known, names)
 
 
-def beyond(operands: tuple[Array, Array], where: str) -> Refusal | None:
-    """Why operands cannot be multiplied on the array, or None."""
-    for name, values in zip(("activation", "weight"), operands):
+def filled(
+    expr: Expr, groups: Sequence[tuple[Range, ...]], known: Mapping[str, Array], names: Mapping[str, Value]
+) -> Array:
+    """An expression's integers over groups of ranges, an axis each: int64."""
+    ranges = tuple(r for group in groups for r in group)
+    values = np.asarray(Box(ranges, known, names).value(expr)).astype(np.int64)
+    whole = np.broadcast_to(values, tuple(r.extent for r in ranges))
+    return whole.reshape([prod(r.extent for r in group) for group in groups])
+
+
+def beyond(operands: tuple[Array, ...], where: str) -> Refusal | None:
+    """Why operands (activations, then weights) cannot be multiplied on the array, or None."""
+    for number, values in enumerate(operands):
+        name = "weight" if number else "activation"
         low, high = int(values.min()), int(values.max())
         if low < LOW or high > HIGH:
             return Refusal(
@@ -224,22 +229,30 @@ def counted(fed: Fed, machine: Machine) -> int:
 
 
 def feeds(stage: Product, operands: tuple[Array, Array]) -> tuple[Array, Array]:
-    """Every vector and weight tile that a program may be filled with: int8[batch, tile row, vector, edge] and
-    int8[batch, tile column, K-tile, edge * edge]; zeros where matrices end."""
-    m = stage.layout
+    """Every vector and weight tile that a program may be filled with, see `vectors_of` and `weights_of`."""
+    return vectors_of(stage.layout, operands[0]), weights_of(stage.layout, operands[1])
+
+
+def vectors_of(m: Cut, left: Array) -> Array:
+    """int8[batch, tile row, vector, edge] of activations [batch, m, k]; zeros where matrices end."""
     edge = m.edge
-    left, right = operands
     batch, rows, depth = left.shape
-    columns = right.shape[2]
-    tall, wide, deep = -(-rows // edge), -(-columns // edge), m.ktiles
+    tall, deep = -(-rows // edge), m.ktiles
     a = np.zeros((batch, tall * edge, deep * edge), np.int8)
     a[:, :rows, :depth] = left
-    w = np.zeros((batch, deep * edge, wide * edge), np.int8)
-    w[:, :depth, :columns] = right
-    if getattr(m, "outer", False):
-        w[:, 1:] = w[:, :1]  # every row of the array multiplies with the same weights
     tiles = a.reshape(batch, tall, edge, deep, edge)
     order = (0, 1, 3, 4, 2) if m.stationary else (0, 1, 3, 2, 4)
-    vectors = np.ascontiguousarray(tiles.transpose(order)).reshape(batch, tall, deep * edge, edge)
+    return np.ascontiguousarray(tiles.transpose(order)).reshape(batch, tall, deep * edge, edge)
+
+
+def weights_of(m: Cut, right: Array) -> Array:
+    """int8[batch, tile column, K-tile, edge * edge] of weights [batch, k, n]; zeros where matrices end."""
+    edge = m.edge
+    batch, depth, columns = right.shape
+    wide, deep = -(-columns // edge), m.ktiles
+    w = np.zeros((batch, deep * edge, wide * edge), np.int8)
+    w[:, :depth, :columns] = right
+    if isinstance(m, Matrix) and m.outer:
+        w[:, 1:] = w[:, :1]  # every row of the array multiplies with the same weights
     weights = w.reshape(batch, deep, edge, wide, edge).transpose(0, 3, 1, 2, 4)
-    return vectors, np.ascontiguousarray(weights).reshape(batch, wide, deep, edge * edge)
+    return np.ascontiguousarray(weights).reshape(batch, wide, deep, edge * edge)

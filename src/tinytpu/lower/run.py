@@ -15,6 +15,7 @@ from kohakuaccel.diagnostics import Refusal
 from kohakuaccel.graph import DType, Value
 from kohakuaccel.graph.points import Array
 from tinytpu.lower.allocate import Program
+from tinytpu.lower.chain import Chain
 from tinytpu.lower.code import Result
 from tinytpu.lower.data import Words, numbers
 from tinytpu.lower.feed import Counts, Places, Slots, Work, executing, executor, run_programs
@@ -81,7 +82,7 @@ class Room:
         rows = len(stage.outputs) * (2 if pairs else 1) + stage.checked
         return Room(list(np.zeros((rows, stage.layout.tiles, 1, stage.layout.lanes), np.int32)), pairs)
 
-    def taken(self, stage: Stage | Product, number: int, dtype: DType) -> Array:
+    def taken(self, stage: Stage | Product | Chain, number: int, dtype: DType) -> Array:
         """Output `number`: [chunks, points]."""
         gathered = stage.layout.gathered
         top = gathered(self.results[~number][:, 0]) if number in self.pairs else None

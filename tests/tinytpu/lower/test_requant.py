@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+from itertools import pairwise
+
 import numpy as np
 import pytest
 
 from kohakuaccel import graph
 from kohakuaccel.diagnostics import Refusal
-from kohakuaccel.graph import WORDS
+from kohakuaccel.graph import WORDS, numpy_of
 from kohakuaccel.graph import build as g
 from kohakuaccel.graph.native import Native
 from kohakuaccel.graph.requant import as_requantised, requantised
-from tinytpu.lower import compile_graph
+from tinytpu.lower import Plan, Ran, compile_graph
+from tinytpu.lower.chain import Chain
+from tinytpu.lower.plan import Multiplied
 
 S8, S32 = WORDS["S8"], WORDS["S32"]
 BOUNDS = ((-128, 127), (0, 127), (0, 100), (-5, 7))
@@ -116,3 +121,98 @@ output o
     assert len(np.unique(want)) > 10
     np.testing.assert_array_equal(ran.outputs["o"], want)
     np.testing.assert_array_equal(ran.outputs["o"], Native(graph.parse(text))(inputs)["o"])
+
+
+def _layers(rows: int, sizes: Sequence[int], *, last: bool, change: Mapping[str, str]) -> str:
+    """Products of S8 with a requantisation behind each (behind the last one if `last`), and texts replaced."""
+    text = f"input a: S8[{rows},{sizes[0]}]\n"
+    text += "".join(f"input w{n}: S8[{k},{o}]\n" for n, (k, o) in enumerate(pairwise(sizes)))
+    before = "a"
+    for n, (k, o) in enumerate(pairwise(sizes)):
+        text += f"p{n}: S32[i<{rows},j<{o}] = sum[k<{k}] cast({before}[i, k], S32) * cast(w{n}[k, j], S32)\n"
+        before = f"p{n}"
+        if last or n < len(sizes) - 2:
+            shifted = f"shr(cast(p{n}[i, j], S64) * cast({37 + n}, S64) + cast({1 << 9}, S64), cast(10, S64))"
+            text += f"q{n}: S8[i<{rows},j<{o}] = cast(min(max({shifted}, cast(-128, S64)), cast(127, S64)), S8)\n"
+            before = f"q{n}"
+    text += f"output {before}"
+    for old, new in change.items():
+        assert old in text
+        text = text.replace(old, new)
+    return text
+
+
+def _run_layers(text: str) -> tuple[Plan, Ran]:
+    """The plan, and what it gives: what the host gives, and what the steps by themselves do."""
+    program = graph.parse(text)
+    rng = np.random.default_rng(9)
+    inputs = {v.name: rng.integers(-128, 128, v.shape).astype(numpy_of(v.dtype)) for v in program.inputs}
+    plan = compile_graph(program)
+    ran = plan.run(inputs)
+    for name, want in Native(program)(inputs).items():
+        np.testing.assert_array_equal(ran.outputs[name], want)
+    alone = compile_graph(program, join=False).run(inputs)
+    for name, values in alone.outputs.items():
+        np.testing.assert_array_equal(ran.outputs[name], values)
+    assert sum(step.product.cycles for step in plan.steps if isinstance(step, Multiplied)) == ran.counts.cycles
+    return plan, ran
+
+
+@pytest.mark.parametrize(
+    ("rows", "sizes", "last", "cycles"),
+    [
+        (4, (4, 4, 4), False, 127), (4, (4, 4), True, 81), (1, (4, 4, 4, 4), False, 71),
+        (7, (3, 4, 10, 9), False, 1107),
+        (40, (4, 3, 4, 20), False, 3586), (5, (4, 9), True, 241), (9, (2, 3, 2, 6), True, 499),
+    ],
+)  # fmt: skip
+def test_layers_are_one_chain(rows: int, sizes: tuple[int, ...], last: bool, cycles: int) -> None:
+    """Op 45 between layers: 127 cycles for two of 4x4x4 (datasheet 14); tails, several programs, vectors as output."""
+    plan, ran = _run_layers(_layers(rows, sizes, last=last, change={}))
+    (step,) = plan.steps
+    assert isinstance(step, Multiplied)
+    assert isinstance(step.product, Chain)
+    assert f"{len(sizes) - 1} layers" in plan.text()
+    assert ran.counts.cycles == cycles
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"max(shr(cast(p0": "max(shr(cast(p0", "cast(-128, S64)": "cast(0, S64)"},  # relu
+        {"cast(512, S64)": "cast(0, S64)"},  # rounded down
+        {"cast(37, S64)": "cast(a[i, j], S64)"},  # a factor per element
+        {"output p1": "output p1\noutput q0"},  # wanted outside
+        {"cast(p0[i, j], S64)": "cast(p0[i, j] + cast(1, S32), S64)"},  # a bias
+        {"cast(q0[i, k], S32)": "cast(q0[k, i], S32)"},  # turned
+        {
+            "S8[4,4]\np0": "S8[4,4]\ninput u: S8[4,4]\np0",
+            "cast(q0[i, k], S32) * cast(w1": "cast(u[i, k], S32) * cast(q0",
+        },
+    ],
+)
+def test_what_the_array_does_not_requantise_goes_another_way(change: dict[str, str]) -> None:
+    plan, _ = _run_layers(_layers(4, (4, 4, 4), last=False, change=change))
+    found = [step.product for step in plan.steps if isinstance(step, Multiplied)]
+    assert not any(isinstance(product, Chain) and len(product.layers) > 1 for product in found)
+
+
+def test_a_deep_layer_ends_a_chain() -> None:
+    """A dispatch sums no more than the array's rows."""
+    plan, _ = _run_layers(_layers(4, (8, 4, 4), last=False, change={}))
+    assert len(plan.steps) > 1
+
+
+def test_operands_of_a_chain_beyond_int8_go_to_the_vector_unit() -> None:
+    text = _layers(4, (4, 4, 4), last=False, change={"input a: S8": "input a: S32", "cast(a[i, k], S32)": "a[i, k]"})
+    program = graph.parse(text)
+    weights = {f"w{n}": np.eye(4, dtype=np.int8) for n in (0, 1)}
+    plan = compile_graph(program)
+    assert "operands beyond int8: on the vector unit" in plan.text()
+    for value, notes in ((100, 0), (1000, 1)):
+        inputs = {"a": np.full((4, 4), value, np.int32), **weights}
+        ran = plan.run(inputs)
+        np.testing.assert_array_equal(ran.outputs["p1"], Native(program)(inputs)["p1"])
+        assert len(ran.notes) == notes
+    with pytest.raises(ValueError, match="activation of the array is an int8; got 1000"):
+        compile_graph(program, mxu="demanded").run({"a": np.full((4, 4), 1000, np.int32), **weights})
