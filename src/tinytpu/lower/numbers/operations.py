@@ -17,7 +17,7 @@ from tinytpu.isa.codes import VPU
 from tinytpu.lower.code import Code
 from tinytpu.lower.errors import NotLowered
 from tinytpu.lower.numbers import functions, halves, integers, powers, reals, wide
-from tinytpu.lower.numbers.base import Tile, bits_of, check_format, extended, integer, is_real, span, wraps
+from tinytpu.lower.numbers.base import Tile, bits_of, check_format, extended, integer, is_real, wraps
 from tinytpu.lower.numbers.spans import span_of
 
 
@@ -33,8 +33,6 @@ def constant(code: Code, number: float | int | bool, dtype: DType) -> Tile:
 
 def identity(code: Code, op: str, dtype: DType) -> Tile:
     """What a fold may take in without changing."""
-    if isinstance(dtype, WordFormat) and op in ("max", "min"):
-        return constant(code, span(dtype)[op == "min"], dtype)
     return constant(code, neutral(op, dtype), dtype)
 
 
