@@ -82,4 +82,4 @@ def bundle(
             assert done.cycles == own, f"{done.cycles} cycles, the reference takes {own}"
         assert cycles in (0, done.cycles), f"{done.cycles} cycles, not {cycles}"
 
-    return Check(name, check)
+    return Check(name, check, text=whole)

@@ -185,7 +185,7 @@ TABLES: tuple[Table, ...] = (
     table("bits", "bits and shifts", bits()),
     table("int compare", "int32", comparisons(ints, I32, [0, 5, -3], INT_EDGES)),
     table("int compare", "other integers", unsigned()),
-    table("float compare", "float32", comparisons(reals, F32, [0, 0.5, -1.25], SPECIALS)),
+    table("float compare", "float32", comparisons(reals, F32, [0, 0.5, -1.25, 3], SPECIALS)),
     table("int division", "division and remainder", divisions()),
     table("casts", "casts", casts()),
 )

@@ -11,11 +11,13 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Check:
-    """A row. run raises where it is wrong. open: why it is known to be wrong today; such a row must fail."""
+    """A row. run raises where it is wrong. open: why it is known to be wrong today; such a row must fail. text: the
+    TASM it runs, if it is a bundle's."""
 
     name: str
     run: Callable[[], None]
     open: str = ""
+    text: str = ""
 
 
 @dataclass(frozen=True)

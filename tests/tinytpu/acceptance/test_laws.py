@@ -1,4 +1,4 @@
-"""Laws of the datasheet (17) beside those of units/test_laws.py: op 42, requantisation, rotates, the sine, the clock."""
+"""Laws of the datasheet (17) beside those in units/test_laws.py: op 42, requantisation, rotates, the sine, clock."""
 
 from __future__ import annotations
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from tinytpu_acceptance import arithmetic, functions, logic, movement, products, reductions, unary
+from tinytpu_acceptance import arithmetic, dumps, epilogues, functions, logic, movement, products, reductions, unary
 from tinytpu_acceptance.table import Table, failures, table
 from tinytpu_acceptance.tensors import tensor
 
-MODULES = (arithmetic, unary, logic, reductions, movement, functions, products)
+MODULES = (arithmetic, unary, logic, reductions, movement, functions, products, epilogues, dumps)
 TABLES = [rows for module in MODULES for rows in module.TABLES]
 MARKED = [pytest.param(t, id=f"{t.area}, {t.name}", marks=[pytest.mark.slow] if t.slow else []) for t in TABLES]
 
