@@ -196,6 +196,7 @@ def bench(
     best: Annotated[bool, typer.Option(help="Also the best programs known for the same work.")] = True,
     form: Annotated[str, typer.Option("--format", help="text, json or csv.")] = "text",
     show: Annotated[bool, typer.Option("--show", help="Print the programs, do not run them.")] = False,
+    history: Annotated[Path | None, typer.Option(help="Compare with the last run in this file, add this one.")] = None,
 ) -> None:
     """Run the published kernels; exit code 1 where values or cycles are not the known ones."""
     from tinytpu.programs import measure, report
@@ -207,6 +208,12 @@ def bench(
         return
     outcomes = measure(kernels or [], best=best)
     typer.echo(report(outcomes, form))
+    if history is not None:
+        from tinytpu.programs.history import append, compared, cycles_of, last
+
+        now = cycles_of(outcomes)
+        typer.echo("\n".join(compared(last(history), now)), err=True)
+        append(history, now)
     if not all(outcome.right for outcome in outcomes):
         raise typer.Exit(1)
 

@@ -234,3 +234,24 @@ def test_what_if_the_machine_were_another(tinytpu: Command, program: Path, tmp_p
     code, out, _ = kohaku(tinytpu, "whatif", str(script), *on, "--variant", "line=3")
     assert "a program that is compared runs on the chosen machine; got tinytpu_4x4" in out
     assert choice.chosen() == machines.load()
+
+
+def test_a_history_of_the_benchmark(tinytpu: Command, tmp_path: Path) -> None:
+    file = tmp_path / "history"
+    code, _, err = tinytpu("bench", "sum_16", "--history", str(file))
+    assert (code, err) == (0, "history: this is the first run\n")
+    before = json.loads(file.read_text())
+    assert before["cycles"] == {"sum_16 published": 26, "sum_16 best": 26}
+    file.write_text(json.dumps({"at": "some day", "cycles": {**before["cycles"], "sum_16 best": 52}}) + "\n")
+    _, _, err = tinytpu("bench", "sum_16", "gemm_1x4x4", "--history", str(file))
+    assert err.splitlines() == [
+        "history: 2 programs as on some day, 1 other, 2 new",
+        "  sum_16 best: 52 to 26, 0.500 of it",
+    ]
+    assert len(file.read_text().splitlines()) == 2
+    for wrong in ("no history", "[]", '{"at": 1}'):
+        file.write_text(f"{before}\n{wrong}\n")
+        code, _, err = tinytpu("bench", "sum_16", "--history", str(file))
+        assert code == 2
+        assert "a line of a history is a measurement" in err
+        assert f"{file}:2" in err
