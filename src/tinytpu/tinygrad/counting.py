@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 
 from kohakuaccel.frontends.tinygrad.counting import Steps
+from kohakuaccel.machine import Machine
 from tinytpu.lower import Plan, Ran
 from tinytpu.lower.run import Counts
 from tinytpu.trace.planned import took
@@ -45,19 +46,31 @@ def _indented(text: str) -> list[str]:
 @dataclass
 class Report(Steps):
     """Counts since the last reset. took: of all programs, what they took. notes: products that went another way than
-    the array, and why."""
+    the array, and why. cycles: of programs by device, which is a core of one system. copies: between those."""
 
     took: Counts = field(default_factory=Counts)
     notes: Counter[str] = field(default_factory=Counter)
+    cycles: Counter[str] = field(default_factory=Counter)
+    copies: int = 0
+    copied_bytes: int = 0
+    copy_cycles: int = 0
     kernels: dict[int, Kernel] = field(default_factory=dict[int, Kernel])
     """By plan; `by_kernel` shows them."""
 
-    def device(self, name: str, plan: Plan, ran: Ran) -> float:
+    def copied(self, nbytes: int, cycles: int, machine: Machine) -> None:
+        """Count a copy from one core to another."""
+        self.copies += 1
+        self.copied_bytes += nbytes
+        self.copy_cycles += cycles
+        self.seconds += cycles / (machine.params.clock_mhz * 1e6)
+
+    def device(self, name: str, plan: Plan, ran: Ran, device: str = "TINYTPU") -> float:
         """Count a kernel that the machine ran; its seconds."""
         seconds = ran.counts.cycles / (plan.machine.params.clock_mhz * 1e6)
         self.device_kernels += 1
         self.seconds += seconds
         self.took.add(ran.counts)
+        self.cycles[device] += ran.counts.cycles
         self.notes.update(ran.notes)
         found = self.kernels.setdefault(id(plan), Kernel(name, plan))
         found.count += 1
@@ -77,6 +90,14 @@ class Report(Steps):
             lines.append(
                 f"  {took.programs} programs, {took.cycles:,} cycles, {took.records:,} records; {took.filled} tiles and"
                 f" vectors in, {took.taken} out, {took.carried} carried, {took.bytes:,} bytes"
+            )
+        if len(self.cycles) > 1:
+            each = ", ".join(f"{device} {cycles:,}" for device, cycles in sorted(self.cycles.items()))
+            lines.append(f"  cycles by device, which work side by side: {each}")
+        if self.copies:
+            lines.append(
+                f"  {self.copies} copies between devices over the network: {self.copied_bytes:,} bytes, "
+                f"{self.copy_cycles:,} cycles"
             )
         lines += [f"  {count:6} {note}" for note, count in self.notes.most_common()]
         return "\n".join([*lines, *self.tail()])

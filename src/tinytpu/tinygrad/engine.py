@@ -57,10 +57,10 @@ def joins(kernel: Kernel) -> bool:
 
 
 class TinyTPUEngine(Engine):
-    """One device."""
+    """One device, a core of a machine. device: its name."""
 
-    def __init__(self, arch: str) -> None:
-        self.arch = arch
+    def __init__(self, arch: str, device: str = "TINYTPU") -> None:
+        self.arch, self.device = arch, device
         self.machine = machine_of(arch)
 
     def run(self, prepared: Prepared, buffers: Sequence[View]) -> float | None:
@@ -77,7 +77,7 @@ class TinyTPUEngine(Engine):
                 raise
             return self._host(prepared, buffers, why)
         prepared.put(buffers, ran.outputs)
-        return counting.total.device(name, plan, ran)
+        return counting.total.device(name, plan, ran, self.device)
 
     def run_whole(self, prepared: Prepared, buffers: Sequence[View]) -> float | None:
         """A kernel that stands for several: on the machine, or not at all."""
@@ -89,7 +89,7 @@ class TinyTPUEngine(Engine):
         except Refusal as why:
             raise Apart(reason_of(why)) from None
         prepared.put(buffers, ran.outputs)
-        return counting.total.device(prepared.kernel.name, plan, ran)
+        return counting.total.device(prepared.kernel.name, plan, ran, self.device)
 
     def takes(self, prepared: Prepared) -> bool:
         """Whether a kernel has a plan."""
