@@ -55,6 +55,9 @@ bench: $(STAMP)
 	$(PY) benchmarks/automatic.py --check
 	$(PY) benchmarks/models.py --check
 	$(PY) benchmarks/tinytpu_speed.py --check
+	$(PY) benchmarks/tinytpu_cycles.py --check
+	$(PY) benchmarks/tinytpu_cores.py --check
+	$(PY) benchmarks/tinytpu_tinygrad.py --check
 	$(PY) benchmarks/tinygrad_kernels.py --check
 	$(PY) benchmarks/tinygrad_speed.py --check
 	$(PY) benchmarks/split.py --check
