@@ -141,6 +141,14 @@ def test_a_disturbed_run_is_not_published(publish: Any, monkeypatch: pytest.Monk
     assert "| size |" in page.read_text()
 
 
+def test_what_is_modelled_does_not_depend_on_others(publish: Any) -> None:
+    assert publish.MODELLED < set(publish.NAMES)
+    record = {"rows": [{"size": 1}], "bars": [], "conditions": {"busy with other work": 2.0}}
+    assert publish.section("tinytpu_cycles", record).startswith("Modelled, not measured")
+    with pytest.raises(SystemExit, match="gemm: other programs kept 2.0 processors busy"):
+        publish.section("gemm", record)
+
+
 def test_other_programs_are_noticed(timing: Any) -> None:
     assert timing.others() >= 0.0
     assert "busy with other work" in timing.conditions()
