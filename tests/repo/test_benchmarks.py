@@ -142,10 +142,10 @@ def test_a_disturbed_run_is_not_published(publish: Any, monkeypatch: pytest.Monk
 
 
 def test_what_is_modelled_does_not_depend_on_others(publish: Any) -> None:
-    assert publish.MODELLED < set(publish.NAMES)
+    assert set(publish.NAMES) > publish.MODELLED
     record = {"rows": [{"size": 1}], "bars": [], "conditions": {"busy with other work": 2.0}}
     assert publish.section("tinytpu_cycles", record).startswith("Modelled, not measured")
-    with pytest.raises(SystemExit, match="gemm: other programs kept 2.0 processors busy"):
+    with pytest.raises(SystemExit, match=r"gemm: other programs kept 2\.0 processors busy"):
         publish.section("gemm", record)
 
 
