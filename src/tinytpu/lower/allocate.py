@@ -17,7 +17,7 @@ from kohakuaccel.machine import Machine
 from tinytpu.isa.codes import VPU
 from tinytpu.isa.vpu import VPU_OPS
 from tinytpu.isa.words import row_of
-from tinytpu.lower.code import TOUCH, Code, Fill, Line, Place, Pool, Source
+from tinytpu.lower.code import TOUCH, Code, Fill, Leaf, Line, Place, Pool, Source
 from tinytpu.lower.roll import roll
 
 
@@ -270,3 +270,20 @@ def _cycles(step: _Step, machine: Machine) -> int:
     if step.form.startswith(("MXU", "WAIT", "LOAD_MXU")):
         return 0
     return {"LOAD": 3, "PSUM_READ": 3, "SELECT": 4}.get(step.form, 2)
+
+
+def least(code: Code, machine: Machine, tiles: int) -> int:
+    """Cycles that `tiles` tiles like the one of a code take at least, in however many programs: each instruction once
+    a tile, and so each source that follows the tile, others once."""
+    lines = code.live()
+    sources = {code.given[value] for line in lines for value in line.reads() if value in code.given}
+    total = 0
+    for line in lines:
+        total += 2 + (_cycles(_Step(line.form, dict(line.fields)), machine) if line.form != TOUCH else -2)
+        total += OUTPUT if line.place is not None else 0
+    own = sum(isinstance(source, Leaf) and source.tile is not None for source in sources)
+    return (total + own * LOADED) * tiles + (len(sources) - own) * MADE
+
+
+OUTPUT, LOADED, MADE = 3, 7, 4
+"""Cycles of an output record, of a tile that is filled and loaded, of a constant that is made."""

@@ -17,25 +17,27 @@ import numpy as np
 from kohakuaccel.graph import Expr, Read, Statement, Value
 from kohakuaccel.graph.points import Array
 from kohakuaccel.machine import Machine
-from tinytpu.lower.allocate import Program, allocate
+from tinytpu.lower.allocate import Program, allocate, least
 from tinytpu.lower.blocks import Dispatches, Matrix
 from tinytpu.lower.body import Body, Plans, across, fold, settled
 from tinytpu.lower.code import Code, Result
 from tinytpu.lower.data import Data, Layout, Words
+from tinytpu.lower.errors import NotLowered
 from tinytpu.lower.numbers import Tile, halves
 from tinytpu.lower.order import fastest
 from tinytpu.lower.product import Fed, Product, as_product, place_of
 from tinytpu.lower.rows import Apart, Row, Rows, as_rows, source
-from tinytpu.lower.stage import most_that_fit
+from tinytpu.lower.stage import cut, most_that_fit
 
 
 @dataclass(frozen=True)
 class Part:
-    """A program for `tiles` tiles of points from `first` on. operands: of the product's program."""
+    """Programs for `tiles` tiles of points from `first` on, one after the other; what an earlier one leaves for a later
+    one is a Carry. operands: of the product's program."""
 
     first: int
     tiles: int
-    program: Program
+    programs: tuple[Program, ...]
     operands: Fed | None = None
 
 
@@ -59,11 +61,11 @@ class Joined:
     @property
     def depths(self) -> dict[str, int]:
         """By statement that folds: how many lanes hold terms of one element."""
-        return {row.statement.name: self.depth if row.folded else 1 for row in self.rows if row.statement.reduction}
+        return _lying(self.rows, self.depth)
 
     @property
     def programs(self) -> int:
-        return len(self.parts)
+        return sum(len(part.programs) for part in self.parts)
 
     def layout(self, terms: int) -> Layout:
         """How rows of so many terms lie."""
@@ -84,7 +86,7 @@ class Joined:
             order = (*row.lead, *row.rest)
             shape = row.statement.shape
             units = [a for a in range(len(shape)) if a not in order]
-            whole = flat.reshape(*points, *row.vector, *(1 for _ in units))
+            whole = flat.reshape((*points, *row.vector, *(1 for _ in units)))
             yield row.statement, whole.transpose(np.argsort([*order, *units]))
 
     @cached_property
@@ -104,13 +106,13 @@ class Joined:
         lines = [f"{names}: {self.programs} programs, {self.cycles} cycles; joined, {first}{held} points a tile"]
         kinds: dict[tuple[int, int], list[Part]] = {}
         for part in self.parts:
-            kinds.setdefault((part.tiles, id(part.program)), []).append(part)
+            kinds.setdefault((part.tiles, id(part.programs)), []).append(part)
         for (tiles, _), alike in kinds.items():
-            program = alike[0].program
-            lines.append(
+            lines += [
                 f"  {len(alike)} x {tiles} tiles: {len(program.rows)} instructions, {len(program.data)} tiles in, "
                 f"{len(program.outputs)} out, {program.spills} spilled"
-            )
+                for program in alike[0].programs
+            ]
         return "\n".join(lines)
 
 
@@ -213,51 +215,84 @@ def join(
     outputs: Sequence[str],
     names: Mapping[str, Value],
     machine: Machine,
-    product: bool,
+    budget: int,
     *,
+    product: bool = False,
     unit: bool = False,
 ) -> Joined | None:
-    """The statements in the fewest cycles as programs that hold all of them; None where they are no rows of one space
-    or do not fit. product: whether the first is one for the array. unit: whether functions are the
-    vector unit's own."""
+    """The statements in the fewest cycles as programs that hold all of them; None where they are no rows of one space,
+    do not fit, or take `budget` cycles or more. product: whether the first is one for the array. unit: whether
+    functions are the vector unit's own."""
     p = machine.params
+    best: Joined | None = None
     try:
         rows = as_rows(statements)
         if product:
             found = _multiplied(rows, outputs, names, machine, unit)
-        else:
-            depths = (1, p.columns, p.rows * p.columns)
-            found = [_plain(rows, outputs, names, machine, depth, unit) for depth in depths]
+            best = min(found, key=lambda f: f.cycles, default=None)
+            return best if best is not None and best.cycles < budget else None
+        for depth in (p.rows * p.columns, p.columns, 1):
+            plain = _plain(rows, outputs, names, machine, depth, unit, budget)
+            if plain is not None and plain.cycles < budget:
+                best, budget = plain, plain.cycles
     except Apart:
         return None
-    return min((f for f in found if f is not None), key=lambda f: f.cycles, default=None)
+    return best
 
 
 def _plain(
-    rows: Rows, outputs: Sequence[str], names: Mapping[str, Value], machine: Machine, depth: int, unit: bool
-) -> Joined | None:
-    """The rows without a product."""
+    rows: Rows, outputs: Sequence[str], names: Mapping[str, Value], machine: Machine, depth: int, unit: bool,
+    budget: int,
+) -> Joined | None:  # fmt: skip
+    """The rows without a product; None where that is known to take `budget` cycles or more."""
     widest = max(layout_of(machine, rows, depth, prod(row.terms)).steps for row in rows)
     if widest > machine.params.program_words:
         return None
     builder = _Builder(machine, rows, outputs, names, depth, Plans(chunked=False, unit=unit))
-    fitting = most_that_fit(
-        lambda tiles: allocate(builder.code(tiles), machine), layout_of(machine, rows, depth, 1).tiles
-    )
-    if fitting is None:
+    tiles = layout_of(machine, rows, depth, 1).tiles
+    one = builder.code(1)
+    if least(one, machine, tiles) >= budget:
         return None
+    made = most_that_fit(lambda count: allocate(one if count == 1 else builder.code(count), machine), tiles)
+    if made is None:
+        programs = _cut(one, machine)
+        fitting = () if programs is None else ((1, tiles, programs),)
+    else:
+        fitting = tuple((size, count, (program,)) for size, count, program in made)
     parts: list[Part] = []
     first = 0
-    for tiles, count, program in fitting:
+    for size, count, programs in fitting:
         for _ in range(count):
-            parts.append(Part(first, tiles, program))
-            first += tiles
-    cycles = sum(part.program.cycles for part in parts)
+            parts.append(Part(first, size, programs))
+            first += size
+    if not parts:
+        return None
+    cycles = sum(program.cycles for part in parts for program in part.programs)
     statements = tuple(row.statement for row in rows)
     data = tuple(builder.plans.found)
     return Joined(
         machine, statements, tuple(outputs), rows, depth, data, tuple(parts), cycles, None, tuple(builder.plans.bounded)
     )
+
+
+def _lying(rows: Rows, depth: int) -> dict[str, int]:
+    """By statement that folds: how many lanes hold terms of one element."""
+    return {row.statement.name: depth if row.folded else 1 for row in rows if row.statement.reduction}
+
+
+def _cut(code: Code, machine: Machine) -> tuple[Program, ...] | None:
+    """A tile as several programs; None where a sum is in a bucket, which no program leaves to the next."""
+    lines = code.live()
+    if len(lines) > MOST * machine.params.program_words or any(line.form.startswith("PSUM") for line in lines):
+        return None
+    try:
+        return tuple(cut(code, machine))
+    except NotLowered:
+        return None
+
+
+MOST = 8
+"""Programs, by their words, that one tile may be cut into."""
 
 
 def _multiplied(
@@ -318,18 +353,18 @@ def _blocks(
         amem, wmem = ({slot: at for at, slot in slots.items()} for slots in (dispatches.amem, dispatches.wmem))
         return fastest(code, amem, wmem, machine)
 
-    programs: dict[tuple[int, int], Fed] = {}
+    fed: dict[tuple[int, int], tuple[Fed, tuple[Program, ...]]] = {}
     cycles = 0
     for shape, count in matrix.shapes().items():
         made = program(*shape)
         if made is None:
             return None
-        programs[shape] = made[0]
+        fed[shape] = made[0], (made[0].program,)
         cycles += count * made[1]
     parts: list[Part] = []
     for block in matrix.blocks:
-        fed = programs[block.height, block.width]
-        parts.append(Part(block.top, -(-block.height // matrix.edge), fed.program, fed))
+        operands, programs = fed[block.height, block.width]
+        parts.append(Part(block.top, -(-block.height // matrix.edge), programs, operands))
     statements = tuple(row.statement for row in rows)
     data = tuple(builder.plans.found)
     return Joined(

@@ -47,9 +47,10 @@ def listed(step: Step) -> Iterator[Listed]:
             for key, first in layout.groups().items():
                 yield Listed(linked[key].program, len(first), linked[key])
         case Joined(parts=parts):
-            times = Counter(id(part.program) for part in parts)
-            for part in {id(part.program): part for part in parts}.values():
-                yield Listed(part.program, times[id(part.program)], part.operands)
+            times = Counter(id(part.programs) for part in parts)
+            for part in {id(part.programs): part for part in parts}.values():
+                for program in part.programs:
+                    yield Listed(program, times[id(part.programs)], part.operands)
         case Packed(fed=fed):
             yield Listed(fed.program, 1, fed)
         case Stage(units=units, counts=counts):

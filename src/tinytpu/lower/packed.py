@@ -59,7 +59,7 @@ def single(step: Whole) -> Fed | None:
             found = Fed(unit.programs[0], {}, {})
         case Joined() if step.programs == 1:
             part = step.parts[0]
-            found = part.operands or Fed(part.program, {}, {})
+            found = part.operands or Fed(part.programs[0], {}, {})
         case Product() if step.programs == 1 and isinstance(step.layout, Matrix) and not step.layout.outer:
             ((found,),) = step.units.values()
         case _:

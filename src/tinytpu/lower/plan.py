@@ -404,10 +404,9 @@ class _Lowering:
             products = [step for step in steps if isinstance(step, Multiplied)]
             if any(isinstance(step, Addresses) for step in steps) or products not in ([], steps[:1]):
                 continue
-            found = join(
-                statements, _left(statements, self.graph), self.values, self.machine, bool(products), unit=self.unit
-            )
-            if found is not None and found.cycles < sum(_cycles(step) for step in steps):
+            left, budget = _left(statements, self.graph), sum(_cycles(step) for step in steps)
+            found = join(statements, left, self.values, self.machine, budget, product=bool(products), unit=self.unit)
+            if found is not None:
                 self.depths |= found.depths
                 if not products:
                     return length, found

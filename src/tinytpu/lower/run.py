@@ -100,13 +100,13 @@ def run_joined(
     work = Work(_title(step), step.machine, filled, room.results, counts)
     alike: dict[int, list[Part]] = {}
     for part in step.parts:
-        alike.setdefault(id(part.program), []).append(part)
+        alike.setdefault(id(part.programs), []).append(part)
     for parts in alike.values():
         first = np.array([part.first for part in parts], np.int64)
         one, zero = parts[0].operands, np.zeros(len(parts), np.int64)
         wmem = [_fed(fed[1], zero, zero, one.wmem)] if fed is not None and one is not None else []
         amem = [_fed(fed[0], zero, first, one.amem)] if fed is not None and one is not None else []
-        run_programs(work, [parts[0].program], first, wmem=wmem, amem=amem)
+        run_programs(work, parts[0].programs, first, wmem=wmem, amem=amem)
     return outputs_of(step, room)
 
 

@@ -133,14 +133,14 @@ class _Builder:
             self.checked = True
 
 
-def _cut(code: Code, machine: Machine) -> list[Program]:
+def cut(code: Code, machine: Machine) -> list[Program]:
     """A code as several programs, each as long as fits."""
     lines = code.live()
     assert all(line.place or line.dst is not None for line in lines), "an effect's state would be lost at a cut"
     programs: list[Program] = []
     given = dict(code.given)
     while lines:
-        low, high, best = 1, len(lines), None
+        low, high, best = 1, min(len(lines), machine.params.program_words), None
         while low <= high:
             middle = (low + high) // 2
             found = allocate(_part(lines, given, middle), machine)
@@ -199,7 +199,7 @@ def _units(builder: _Builder, tiles: int, machine: Machine) -> tuple[tuple[Unit,
     made = most_that_fit(lambda count: allocate(builder.code(count), machine), tiles)
     if made is None:
         long = allocate(builder.code(1), machine, long=True)
-        programs = [long] if long is not None else _cut(builder.code(1), machine)
+        programs = [long] if long is not None else cut(builder.code(1), machine)
         return (Unit(1, tuple(programs)),), (tiles,)
     return tuple(Unit(size, (program,)) for size, _, program in made), tuple(count for _, count, _ in made)
 
@@ -258,7 +258,8 @@ def choose(
     unit: bool = False,
 ) -> Stage | None:
     """The stage with the fewest cycles by its tiles; None where a fold does not fit one program a tile. lying: how many
-    lanes hold terms of one element, where that is decided. unit: whether functions are the vector unit's own.
+    lanes hold terms of one element, where that is decided: then a tile may be cut. unit: whether functions are the
+    vector unit's own.
 
     All statements have one output space, and all folds of them as many terms.
     """
@@ -274,6 +275,11 @@ def choose(
         cycles = _fits(statements, outputs, names, layout, machine, unit)
         if cycles is not None and (best is None or cycles * layout.tiles < best[0]):
             best = cycles * layout.tiles, layout
+    if best is None and lying is not None:
+        layout = Layout(lanes, points, folds, lying, -(-folds // lying) * lying)
+        code = _Builder(statements, outputs, names, layout, unit).code(1)
+        if not any(line.form.startswith("PSUM") for line in code.lines):  # else a sum of integers, in parts as well
+            best = 0, layout
     return None if best is None else _stage(statements, outputs, names, best[1], machine, unit)
 
 

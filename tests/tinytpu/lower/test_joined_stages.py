@@ -105,6 +105,14 @@ def test_rows(text: str, shape: tuple[int, ...], programs: int, tolerance: float
     assert "joined" in plan.text()
 
 
+def test_a_row_that_is_too_large_for_a_program_is_cut() -> None:
+    """Its exponentials are computed once, and carried by the host from one program to the next."""
+    plan, ran, apart = both(SOFTMAX.format(2, 130), tolerance=2e-6)
+    assert len(plan.steps) == 1
+    assert ran.counts.carried > 0
+    assert ran.counts.cycles < 0.6 * apart.counts.cycles
+
+
 PRODUCT = """
 input a: S8[{0},{1}]
 input w: S8[{1},{2}]
