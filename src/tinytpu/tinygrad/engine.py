@@ -19,6 +19,7 @@ from kohakuaccel.graph import from_json, to_json
 from kohakuaccel.machine import Machine
 from tinytpu import machines
 from tinytpu.lower import NotLowered, Plan, compile_graph
+from tinytpu.recording import labelled
 from tinytpu.tinygrad import counting, dump
 from tinytpu.tinygrad.numerics import Mxu, current
 
@@ -71,7 +72,8 @@ class TinyTPUEngine(Engine):
             return self._host(prepared, buffers, plan)
         given = prepared.given(buffers)
         try:
-            ran = plan.run(given)
+            with labelled(name):
+                ran = plan.run(given)
         except Refusal as why:
             if current().mxu == "demanded":
                 raise
@@ -85,7 +87,8 @@ class TinyTPUEngine(Engine):
         if not isinstance(plan, Plan):
             raise Apart(reason_of(plan), lasting=True)
         try:
-            ran = plan.run(prepared.given(buffers))
+            with labelled(prepared.kernel.name):
+                ran = plan.run(prepared.given(buffers))
         except Refusal as why:
             raise Apart(reason_of(why)) from None
         prepared.put(buffers, ran.outputs)
