@@ -56,12 +56,15 @@ bench: $(STAMP)
 	$(PY) benchmarks/models.py --check
 	$(PY) benchmarks/tinytpu_speed.py --check
 	$(PY) benchmarks/tinytpu_cycles.py --check
+	$(PY) benchmarks/tinytpu_models.py --check
 	$(PY) benchmarks/tinytpu_cores.py --check
 	$(PY) benchmarks/tinytpu_tinygrad.py --check
 	$(PY) benchmarks/tinygrad_kernels.py --check
 	$(PY) benchmarks/tinygrad_speed.py --check
 	$(PY) benchmarks/split.py --check
 	$(PY) benchmarks/search.py --check
+	$(PY) examples/tinygrad/10_digits_mlp.py
+	$(PY) examples/tinygrad/11_digits_convnet.py
 
 # The tests of report pages drive a Chromium; without one they are left out, except in continuous integration.
 BROWSERS := chromium chromium-browser google-chrome google-chrome-stable

@@ -1,6 +1,6 @@
 """A convolutional network that reads digits, quantised to int8: a pool, a stride, a timeline with the layers' names.
 
-.venv/bin/python examples/tinytpu/04_quantised_cnn.py RUN.json
+.venv/bin/python examples/tinytpu/11_quantised_cnn.py RUN.json
 .venv/bin/kohaku report RUN.json --perfetto run.perfetto.json
 
 Needs scikit-learn (the extra `examples`), for its data set.

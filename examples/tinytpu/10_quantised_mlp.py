@@ -1,6 +1,6 @@
 """A perceptron that reads digits: trained in float32 on the host, quantised to int8, run on the machine as one plan.
 
-.venv/bin/python examples/tinytpu/03_quantised_mlp.py
+.venv/bin/python examples/tinytpu/10_quantised_mlp.py
 
 Needs scikit-learn (the extra `examples`), for its data set.
 """
