@@ -21,7 +21,7 @@ from tinytpu.lower import NotLowered, Plan
 from tinytpu.lower.code import Carry, Fill, Leaf, Place, Pool, Source
 from tinytpu.lower.data import Data
 from tinytpu.lower.listing import Listed, listed, own
-from tinytpu.lower.plan import Addresses, Step
+from tinytpu.lower.steps import Addresses, Step
 
 NAME = "TINYTPU_DUMP_LOWERING"
 _EVERYWHERE = ("LOAD", "STORE", "HALT")
