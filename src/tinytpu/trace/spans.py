@@ -39,13 +39,17 @@ def timeline(run: Run, name: str = "program") -> Timeline:
     found.spans = [s._replace(end=min(s.end, run.cycles)) for s in spans if s.start < run.cycles]
     lanes = int(machine.params.rows * machine.params.columns)
     vector = run.counters["vpu_ops"] * lanes
+    image, taken = run.image, sum(tile.nbytes for tile in (*run.vmem, *run.amem))
+    filled = 4 * lanes * len(image.vmem) + lanes * len(image.wmem) + int(machine.params.rows) * len(image.amem)
     found.stages = [
-        Stage("load", 0, run.load_cycles, 1),
+        Stage("load", 0, run.load_cycles, 1, nbytes=filled),
         Stage("execute", run.load_cycles, end, 1, macs=run.counters["macs"], flops=vector),
-        Stage("output", end, run.cycles, 1),
+        Stage("output", end, run.cycles, 1, nbytes=taken),
     ]
+    found.levels = {"records": filled, "result lines": taken}
     found.counters = dict(run.counters)
     found.peaks = {"MAC/cycle": float(lanes), "FLOP/cycle": float(lanes)}
+    found.peaks["records B/cycle"] = 4 * lanes / int(machine.timing.record)
     found.assumed = (f"clock {machine.params.clock_mhz} MHz",)
     return found
 

@@ -62,6 +62,11 @@ def test_everything_stands_on_one_timeline(played: list[Played], tmp_path: Path)
     timeline.perfetto(tmp_path / "trace.json")
     names = {event.get("name") for event in json.loads((tmp_path / "trace.json").read_text())["traceEvents"]}
     assert {"layer 0 / p, s execute", "layer 1 / p, s execute", "again load"} <= names
+    assert [stage.nbytes for stage in timeline.stages[-3:]] == [16 + 4 * 4, 0, 64]
+    assert timeline.levels["result lines"] == sum(one.times * 64 * len(one.image.vmem_outputs) for one in played)
+    last = timeline.summary().stages[-2].placement
+    assert last is not None
+    assert (last.roof.bandwidth, last.limit, last.attained) == (32.0, 16.0, 64 / 44)
     assert whole([], "nothing", machines.load()).cycles == 0
 
 
