@@ -23,6 +23,8 @@ from kohakutpu import api as ktpu
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = sorted([ROOT / "README.md", ROOT / "examples" / "README.md", *(ROOT / "docs").rglob("*.md")])
 EXAMPLES = sorted((ROOT / "examples").rglob("*.py"))
+SHORTENED = {"examples/tinygrad/10_digits_mlp.py": ("50",), "examples/tinygrad/11_digits_convnet.py": ("30",)}
+"""Steps of trainings, which take minutes; `make bench` runs them whole."""
 FENCE = re.compile(r"^```(?P<words>[^\n]*)\n(?P<body>.*?)^```$", re.MULTILINE | re.DOTALL)
 COMMAND = re.compile(r"(?:\.venv/bin/)?kohaku ")
 LINK = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)")
@@ -115,7 +117,8 @@ def tiered(example: Path) -> object:
 
 
 @pytest.mark.parametrize("example", [tiered(path) for path in EXAMPLES], ids=name_of)
-def test_examples_run(example: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_examples_run(example: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "argv", [str(example), *SHORTENED.get(name_of(example), ())])
     runpy.run_path(str(example), run_name="__main__")
     assert capsys.readouterr().out.strip()
 

@@ -247,7 +247,7 @@ def test_wide_shapes(shape: Any) -> None:
 
 
 @pytest.mark.slow
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=25, deadline=None)
 @given(data=st.data())
 def test_any_drawn_call(data: st.DataObject) -> None:
     """Random lengths, heads, masks, knobs: the error the formats predict, whatever is drawn."""

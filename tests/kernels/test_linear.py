@@ -81,7 +81,7 @@ def test_an_unknown_activation_is_named() -> None:
 
 
 @pytest.mark.slow
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=25, deadline=None)
 @given(data=st.data())
 def test_any_drawn_call(data: st.DataObject) -> None:
     """Random shapes, options and tiles: the error the formats predict, whatever is drawn."""
