@@ -114,7 +114,7 @@ def test_random_and_adversarial_values(fmt: ScalarFormat) -> None:
 def test_millions_of_values(fmt: ScalarFormat) -> None:
     rng = random.Random(f"slow {fmt.name}")
     reach = fmt.bias + fmt.man_bits + 4
-    for _ in range(10):
+    for _ in range(4):
         agree(fmt, [random_double(rng, -reach, fmt.bias + 4) for _ in range(200_000)])
         agree(fmt, list(adversarial(fmt, rng, 40_000)))
 
@@ -200,8 +200,8 @@ def test_e8m15_to_fp16_kernel() -> None:
 
 @pytest.mark.slow
 def test_conversion_kernels_on_millions() -> None:
-    check_fp32_to_e8m15(sample_patterns(3, 700_000))
-    check_e8m15_to_fp16(sample_patterns(4, 700_000) >> np.uint32(8))
+    check_fp32_to_e8m15(sample_patterns(3, 300_000))
+    check_e8m15_to_fp16(sample_patterns(4, 300_000) >> np.uint32(8))
 
 
 def test_every_half_to_e8m15() -> None:
