@@ -1,11 +1,11 @@
 """Small networks on the machine: trained in float32 on the host, quantised to int8, run as one plan.
 
-`layers` and `train` are float32 on the host, `quantise` decides the whole numbers, `network` makes the graph.
+`layers` and `train` are float32 on the host, `quantisation` decides the whole numbers, `network` makes the graph.
 """
 
 from tinytpu.models.layers import Conv, Dense, Layer, MaxPool, forward
 from tinytpu.models.network import Lowered, lowered
-from tinytpu.models.quantise import Quantised, QuantisedLayer, Rescale, quantise
+from tinytpu.models.quantisation import Quantised, QuantisedLayer, Rescale, quantise
 
 __all__ = [
     "Conv",

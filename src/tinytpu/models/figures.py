@@ -12,9 +12,9 @@ from kohakuaccel.diagnostics import Refusal
 from kohakuaccel.sim import Timeline
 from tinytpu.lower import Plan
 from tinytpu.lower.listing import own
-from tinytpu.lower.plan import Addresses, Step
+from tinytpu.lower.steps import Addresses, Step
 from tinytpu.models.network import Lowered
-from tinytpu.models.quantise import Quantised
+from tinytpu.models.quantisation import Quantised
 from tinytpu.recording import Played
 from tinytpu.trace.planned import Took, took
 from tinytpu.trace.spans import UNITS

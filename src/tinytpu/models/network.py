@@ -18,7 +18,7 @@ from kohakuaccel.graph import build as g
 from kohakuaccel.graph.expr import Cast, Const, op
 from kohakuaccel.graph.index import Index
 from tinytpu.models.layers import MaxPool
-from tinytpu.models.quantise import MOST, Quantised, QuantisedLayer, greatest_sum
+from tinytpu.models.quantisation import MOST, Quantised, QuantisedLayer, greatest_sum
 
 S8, S16, S32 = WORDS["S8"], WORDS["S16"], WORDS["S32"]
 ARGMAX = "argmax"

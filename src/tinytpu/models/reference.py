@@ -1,6 +1,6 @@
 """A quantised network in whole numbers on the host: what the machine's sums are, to the bit.
 
-Decides nothing and knows no graph; it follows the definition in `quantise`.
+Decides nothing and knows no graph; it follows the definition in `quantisation`.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tinytpu.models.layers import MaxPool, pooled, windows
-from tinytpu.models.quantise import Quantised
+from tinytpu.models.quantisation import Quantised
 
 
 def sums(network: Quantised, x: NDArray[np.int8]) -> NDArray[np.int64]:

@@ -13,7 +13,7 @@ from tinytpu.lower import Plan, compile_graph
 from tinytpu.models.figures import Figures, figures, timeline_of
 from tinytpu.models.layers import MaxPool
 from tinytpu.models.network import Lowered, lowered
-from tinytpu.models.quantise import quantise
+from tinytpu.models.quantisation import quantise
 from tinytpu.models.train import conv, dense, drawn
 from tinytpu.recording import recording
 from tinytpu.trace.spans import UNITS

@@ -8,11 +8,12 @@ import numpy as np
 import pytest
 
 from kohakuaccel.diagnostics import Refusal
+from tinytpu import machines
 from tinytpu.lower import compile_graph
 from tinytpu.models import reference
 from tinytpu.models.layers import Layer, MaxPool
 from tinytpu.models.network import lowered
-from tinytpu.models.quantise import Quantised, QuantisedLayer, quantise
+from tinytpu.models.quantisation import Quantised, QuantisedLayer, quantise
 from tinytpu.models.train import conv, dense, drawn
 from tinytpu_rig import whole_numbers
 
@@ -53,6 +54,22 @@ def test_sums_are_the_definition_s(name: str, per_channel: bool, bits: int | Non
     sums = compile_graph(lowered(made, len(x), argmax=False).graph).run({"x": x}).outputs["sums"]
     assert np.array_equal(sums, whole_numbers.run(made, x))
     assert np.array_equal(sums, reference.sums(made, x))
+
+
+@pytest.mark.parametrize("per_channel", [False, True])
+def test_factors_of_31_bits_are_the_definition_s(per_channel: bool) -> None:
+    made, x = network("no relu inside", per_channel=per_channel, bits=31)
+    sums = compile_graph(lowered(made, len(x), argmax=False).graph).run({"x": x}).outputs["sums"]
+    assert np.array_equal(sums, whole_numbers.run(made, x))
+
+
+@pytest.mark.parametrize("name", ["dense", "pools"])
+def test_another_size_of_the_array_gives_the_same(name: str) -> None:
+    made, x = network(name, per_channel=True, bits=None)
+    graph = lowered(made, len(x), argmax=False).graph
+    ran = [compile_graph(graph, machine).run({"x": x}) for machine in (machines.load(), machines.load("tinytpu_8x8"))]
+    assert np.array_equal(ran[0].outputs["sums"], ran[1].outputs["sums"])
+    assert ran[1].counts.cycles < ran[0].counts.cycles
 
 
 def test_both_ends_of_a_layer_s_numbers_are_met() -> None:

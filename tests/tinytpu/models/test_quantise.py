@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from kohakuaccel.diagnostics import Refusal
 from tinytpu.models.layers import Dense, Layer, MaxPool, forward, shapes
-from tinytpu.models.quantise import Quantised, QuantisedLayer, quantise
+from tinytpu.models.quantisation import Quantised, QuantisedLayer, quantise
 from tinytpu.models.train import conv, dense, drawn
 
 
