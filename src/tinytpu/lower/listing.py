@@ -13,9 +13,9 @@ from tinytpu.lower.allocate import Program
 from tinytpu.lower.chain import Chain, Linked
 from tinytpu.lower.joined import Joined
 from tinytpu.lower.packed import Packed
-from tinytpu.lower.plan import Addresses, Multiplied, Shared, Step
 from tinytpu.lower.product import Fed, Product
 from tinytpu.lower.stage import Stage
+from tinytpu.lower.steps import Addresses, Multiplied, Shared, Step
 
 Own = Stage | Joined | Product | Chain | Packed | Addresses
 

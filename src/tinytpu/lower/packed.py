@@ -14,6 +14,7 @@ from kohakuaccel.machine import Machine
 from tinytpu.lower.blocks import Matrix
 from tinytpu.lower.chain import Chain
 from tinytpu.lower.code import Code, Leaf, Result, Source
+from tinytpu.lower.data import Data
 from tinytpu.lower.joined import Joined
 from tinytpu.lower.order import fastest
 from tinytpu.lower.product import Fed, Product
@@ -35,6 +36,11 @@ class Packed:
     @property
     def statements(self) -> tuple[Statement, ...]:
         return tuple(s for step in self.steps for s in step.statements)
+
+    @property
+    def data(self) -> tuple[Data, ...]:
+        """The data plans of all steps."""
+        return tuple(data for step in self.steps for data in step.data)
 
     @property
     def product(self) -> Product | Joined | None:

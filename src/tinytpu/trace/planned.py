@@ -14,7 +14,7 @@ import numpy as np
 
 from kohakuaccel.machine import Machine
 from tinytpu.lower.listing import Listed, listed
-from tinytpu.lower.plan import Step
+from tinytpu.lower.steps import Step
 from tinytpu.trace.spans import UNITS, timeline
 from tinytpu.units.core import Image, Run, execute
 

@@ -14,7 +14,7 @@ from kohakuaccel.graph.native import Native
 from tinytpu import machines
 from tinytpu.lower import Plan, Ran, compile_graph
 from tinytpu.lower.joined import Joined
-from tinytpu.lower.plan import Multiplied
+from tinytpu.lower.steps import Multiplied
 
 Array = NDArray[Any]
 

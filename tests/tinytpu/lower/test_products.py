@@ -13,7 +13,7 @@ from kohakuaccel.graph.native import Native
 from kohakuaccel.machine import Machine
 from tinytpu import machines
 from tinytpu.lower import compile_graph
-from tinytpu.lower.plan import Multiplied
+from tinytpu.lower.steps import Multiplied
 from tinytpu_rig.lowering import check, run
 
 Ints = NDArray[np.int32]

@@ -16,7 +16,7 @@ from kohakuaccel.graph.native import Native
 from kohakuaccel.graph.requant import as_requantised, requantised
 from tinytpu.lower import Plan, Ran, compile_graph
 from tinytpu.lower.chain import Chain
-from tinytpu.lower.plan import Multiplied
+from tinytpu.lower.steps import Multiplied
 
 S8, S32 = WORDS["S8"], WORDS["S32"]
 BOUNDS = ((-128, 127), (0, 127), (0, 100), (-5, 7))
