@@ -33,17 +33,18 @@ def test_unknown_machines_are_refused_with_one_like_it_and_all_there_are() -> No
 
 
 @pytest.mark.slow
-def test_an_installed_device_needs_no_import(tmp_path: Path) -> None:
+@pytest.mark.parametrize(("name", "package"), [("KTPU", "kohakutpu.tinygrad"), ("TINYTPU", "tinytpu.tinygrad")])
+def test_an_installed_device_needs_no_import(name: str, package: str, tmp_path: Path) -> None:
     venv.create(tmp_path, symlinks=True)
     place = tmp_path / "bin" / "python"
-    done = python(place, "-m", "kohakutpu.tinygrad", "install")
+    done = python(place, "-m", package, "install")
     assert done.returncode == 0, done.stderr
     assert str(tmp_path) in done.stdout
-    done = python(place, "-c", SCRIPT, DEV="KTPU")
-    assert done.stdout == "KTPU [2.0, 3.0]\n", done.stderr
-    assert python(place, "-m", "kohakutpu.tinygrad", "uninstall").stdout.startswith("removed ")
-    assert "ops_ktpu" in python(place, "-c", SCRIPT, DEV="KTPU").stderr
-    assert python(place, "-m", "kohakutpu.tinygrad", "uninstall").stdout == "nothing was installed\n"
+    done = python(place, "-c", SCRIPT, DEV=name)
+    assert done.stdout == f"{name} [2.0, 3.0]\n", done.stderr
+    assert python(place, "-m", package, "uninstall").stdout.startswith("removed ")
+    assert f"ops_{name.lower()}" in python(place, "-c", SCRIPT, DEV=name).stderr
+    assert python(place, "-m", package, "uninstall").stdout == "nothing was installed\n"
 
 
 @pytest.mark.slow
