@@ -18,7 +18,8 @@ from tinytpu.cores.scripts import Move, Receive, Send, Slots, Step
 @dataclass(frozen=True)
 class Writer:
     """Scripts of `cores` cores that grow. tiles: what each core holds (of scatter the root, of gathers a core's share
-    times the cores). base: slot of the first one. dtype, op: of what is combined."""
+    times the cores). base: slot of the first one; spare: of what comes to be combined, 0 for right behind the tiles.
+    dtype, op: of what is combined."""
 
     machine: Machine
     cores: int
@@ -27,6 +28,7 @@ class Writer:
     dtype: str = "int32"
     op: str = "add"
     base: int = 0
+    spare: int = 0
     scripts: list[list[Step]] = field(default_factory=list[list[Step]])
 
     def __post_init__(self) -> None:
@@ -48,7 +50,7 @@ class Writer:
 
     def scratch(self, number: int, like: range) -> range:
         """Slots behind the tiles, the `number`-th of their size. Raises Refusal where VMEM ends before."""
-        start = self.base + self.tiles + number * len(like)
+        start = (self.spare or self.base + self.tiles) + number * len(like)
         most = int(self.machine.params.vmem_tiles)
         if start + len(like) > most:
             raise Refusal(

@@ -6,7 +6,7 @@ Decides which core computes what, and in which order programs, transfers and res
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import TYPE_CHECKING
@@ -235,6 +235,8 @@ def _depth(product: _Product) -> tuple[Part, ...]:
     rows = (0, product.left.shape[0])
     shares = product.shares(product.left.shape[1])
     deep = max(stop - start for start, stop in shares)
+    if product.system.cores == 1:
+        raise Refusal("depth is split over several cores", where="gemm by depth", got="1 core", hint="split by rows")
     if not all(stop - start for start, stop in shares):
         raise Refusal(
             "every core adds up some terms", where="gemm by depth", got=product.left.shape[1],
@@ -250,29 +252,44 @@ def _depth(product: _Product) -> tuple[Part, ...]:
     return parts
 
 
+def _groups(system: System, slots: Sequence[int]) -> list[range]:
+    """Slots side by side in groups, such that VMEM holds what comes from other cores for a group."""
+    room, others = int(system.machine.params.vmem_tiles) - slots[-1] - 1, system.cores - 1
+    most = system.cores * (room // others)
+    if not most:
+        raise Refusal(
+            "VMEM holds sums and those of other cores", where="gemm by depth", got=f"{len(slots)} tiles of sums",
+            limit=f"{room} tiles besides, {others} needed", hint="split by rows",
+        )  # fmt: skip
+    return [range(start, min(start + most, slots[-1] + 1)) for start in range(slots[0], slots[-1] + 1, most)]
+
+
 def _by_depth(product: _Product, parts: tuple[Part, ...], feed: Feed) -> _Done:
     machine = product.system.machine
     scripts: list[list[Step]] = [[] for _ in parts]
-    chunks: list[list[range]] = []
+    chunks: list[list[list[range]]] = []
     for number, first in enumerate(parts[0].images):
         # Sums stay in VMEM; the program that combines a core's share of them is the one that outputs it.
         images = [replace(part.images[number], vmem_outputs=()) for part in parts]
-        w = Writer(machine, len(parts), len(first.vmem_outputs), base=first.vmem_outputs[0])
-        direct_reduce_scatter(w)
-        chunks.append([w.chunk(core) for core in range(len(parts))])
-        for core, steps in enumerate(feed(machine, images, f"program {number}")):
-            scripts[core] += steps
-            for step in w.scripts[core]:
-                shown = tuple(chunks[number][core])
-                last = isinstance(step, Bundle)
-                scripts[core].append(Bundle(replace(step.image, vmem_outputs=shown), step.name) if last else step)
+        for script, steps in zip(scripts, feed(machine, images, f"program {number}")):
+            script += steps
+        chunks.append([])
+        for group in _groups(product.system, first.vmem_outputs):
+            w = Writer(machine, len(parts), len(group), base=group.start, spare=first.vmem_outputs[-1] + 1)
+            direct_reduce_scatter(w)
+            chunks[-1].append([w.chunk(core) for core in range(len(parts))])
+            for core, steps in enumerate(w.scripts):
+                for step in steps:
+                    if isinstance(step, Bundle):
+                        step = Bundle(replace(step.image, vmem_outputs=tuple(w.chunk(core))), step.name)
+                    scripts[core].append(step)
     ran = product.system.run(scripts)
 
     def sums() -> Iterator[Run]:
         queues = [iter([run for run in script if run is not None]) for script in ran.bundles]
-        for number, image in enumerate(parts[0].images):
+        for image, groups in zip(parts[0].images, chunks):
             runs = [next(queue) for queue in queues]
-            shown = [next(queue).vmem if chunks[number][core] else [] for core, queue in enumerate(queues)]
+            shown = [next(q).vmem for shares in groups for q, share in zip(queues, shares) if share]
             yield replace(runs[0], vmem=[tile for tiles in shown for tile in tiles], image=image)
 
     return parts, ran, lambda: _values(parts[0], sums())

@@ -216,3 +216,12 @@ def test_a_program_that_is_too_long_is_refused() -> None:
     deep = MACHINE.with_(name="deep", params={"vmem_tiles": 128})
     with pytest.raises(Refusal, match="add of 80 tiles: instructions of a program; got 321; the limit is 256"):
         combining(deep, "int32", "add", tuple((k, (k + 1,)) for k in range(80)))
+
+
+@pytest.mark.parametrize("edge", [2, 8])
+def test_machines_of_other_sizes(edge: int) -> None:
+    machine = MACHINE.with_(name="other", params={"rows": edge, "columns": edge, "noc_packet_words": 3})
+    rows = data("int8", 3, 700 if edge == 8 else 100)
+    done = collective("all_reduce", rows, machine)
+    want = rows.sum(0, dtype=np.int8)
+    assert all(value is not None and (value == want).all() for value in done.values)

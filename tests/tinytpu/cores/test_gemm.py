@@ -143,6 +143,23 @@ def test_sums_that_do_not_fit_a_program_are_refused_by_depth() -> None:
         gemm(a, b, MACHINE, cores=2, split="depth")
 
 
+def test_sums_of_many_tiles_are_reduced_in_groups() -> None:
+    a, b = operands(8, 8, 32)
+    deep = MACHINE.with_(name="few", params={"vmem_tiles": 18, "max_outputs": 16})
+    done = check(gemm(a, b, deep, cores=2, split="depth", feed="records"), a, b)
+    most = max(len(image.vmem_outputs) for image in done.parts[0].images)
+    adding = [run for run in done.ran.bundles[0] if run is not None and run.counters["vpu_ops"]]
+    assert most > 4
+    assert len(adding) > len(done.parts[0].images)
+
+
+def test_sums_without_room_besides_are_refused() -> None:
+    a, b = operands(8, 8, 32)
+    full = MACHINE.with_(name="full", params={"vmem_tiles": 16, "max_outputs": 16})
+    with pytest.raises(Refusal, match="gemm by depth: VMEM holds sums and those of other cores; got 16 tiles of sums"):
+        gemm(a, b, full, cores=2, split="depth")
+
+
 A, B = operands(4, 8, 4)
 REFUSED: dict[str, tuple[dict[str, Any], str]] = {
     "shapes": ({"b": B[:4]}, "gemm: rows of b are columns of a; got 4; the limit is 8"),
@@ -152,6 +169,7 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
     "split": ({"split": "columns"}, "gemm: split: no such way; got columns; the limit is rows, depth"),
     "feed": ({"feed": "magic"}, "gemm: feed: no such way; got magic; the limit is records, packed, broadcast"),
     "cores": ({"cores": 65}, r"a system has cores; got 65; the limit is 1\.\.64"),
+    "depth alone": ({"split": "depth"}, "gemm by depth: depth is split over several cores; got 1 core"),
     "depth": (
         {"split": "depth", "cores": 3},
         "gemm by depth: every core adds up some terms; got 8; the limit is more than 8",
@@ -172,3 +190,13 @@ def test_64x64x64_scales() -> None:
     cycles = [check(gemm(a, b, MACHINE, cores=n, split="rows", feed="packed"), a, b).cycles for n in (1, 2, 4)]
     assert cycles[0] >= 1.9 * cycles[1]
     assert cycles[0] >= 3.3 * cycles[2]
+
+
+@pytest.mark.parametrize("edge", [2, 6, 8])
+def test_machines_of_other_sizes(edge: int) -> None:
+    """Vectors of 2 or 6 bytes lie a word, or two, apart; tiles of 36 words are no whole number of weights."""
+    machine = MACHINE.with_(name="other", params={"rows": edge, "columns": edge, "amem_vectors": 48})
+    a, b = operands(13, 4 * edge, 7)
+    for split in SPLITS:
+        for feed in FEEDS:
+            check(gemm(a, b, machine, cores=2, split=split, feed=feed), a, b)
