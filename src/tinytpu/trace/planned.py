@@ -11,9 +11,12 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import NDArray
 
 from kohakuaccel.machine import Machine
+from tinytpu.lower.chain import Linked
 from tinytpu.lower.listing import Listed, listed
+from tinytpu.lower.product import Fed
 from tinytpu.lower.steps import Step
 from tinytpu.trace.spans import UNITS, timeline
 from tinytpu.units.core import Image, Run, execute
@@ -49,12 +52,15 @@ class Took:
 def dry(machine: Machine, one: Listed) -> Run:
     """A program's run on zeros."""
     rows, lanes = int(machine.params.rows), int(machine.params.rows * machine.params.columns)
+    fed = one.fed
     image = Image(
         one.program.rows,
         vmem={slot: np.zeros(lanes, np.int32) for slot, _ in one.program.data},
-        wmem={slot: np.zeros(lanes, np.int8) for slot in (one.fed.wmem if one.fed else ())},
-        amem={slot: np.zeros(rows, np.int8) for slot in (one.fed.amem if one.fed else ())},
+        wmem={slot: np.zeros(lanes, np.int8) for slot in (fed.wmem if fed else ())},
+        amem={slot: np.zeros(rows, np.int8) for slot in (fed.amem if fed else ())},
         vmem_outputs=[slot for slot, _ in one.program.outputs],
+        amem_outputs=[slot for slot, _, _ in fed.vectors] if isinstance(fed, Linked) else (),
+        mxu_result=isinstance(fed, Fed) and fed.mxu_result,
     )
     return execute(machine, image, log=True)
 
@@ -64,6 +70,11 @@ def programs(machine: Machine, steps: Iterable[Step]) -> Iterator[tuple[Listed, 
     for step in steps:
         for one in listed(step):
             yield one, dry(machine, one)
+
+
+def _shown(run: Run) -> list[NDArray[np.int32] | NDArray[np.int8]]:
+    """Everything that is output."""
+    return [*run.vmem, *run.amem, *(() if run.mxu_result is None else (run.mxu_result,))]
 
 
 def took(machine: Machine, steps: Iterable[Step]) -> Took:
@@ -81,7 +92,8 @@ def took(machine: Machine, steps: Iterable[Step]) -> Took:
             "instructions": run.counters["instructions"],
             "records": image.record_count(),
             "filled": sum(map(len, memories)),
-            "nbytes": sum(np.asarray(v).nbytes for m in memories for v in m.values()) + sum(t.nbytes for t in run.vmem),
+            "nbytes": sum(np.asarray(v).nbytes for m in memories for v in m.values())
+            + sum(v.nbytes for v in _shown(run)),
             "macs": run.counters["macs"],
         }
         for name, value in own.items():
