@@ -13,6 +13,7 @@ from tinytpu_acceptance import (
     array_bundles,
     dumps,
     epilogues,
+    formats,
     functions,
     logic,
     movement,
@@ -28,7 +29,7 @@ from tinytpu_acceptance.table import Table
 TABLES: tuple[Table, ...] = tuple(
     rows
     for module in (arithmetic, unary, logic, reductions, movement, functions, products, array_bundles, vector_bundles,
-                   refusals, reproducers, dumps, epilogues)
+                   refusals, reproducers, dumps, epilogues, formats)
     for rows in module.TABLES
 )  # fmt: skip
 
@@ -95,9 +96,10 @@ AREAS: tuple[Area, ...] = (
     Area("silent bugs", "silent bugs of section 13", 26),
     Area("cycles", "published cycles (10.7, 14)", 11, _in("units/test_published_cycles.py", "*")
          + _in("lower/test_plans.py", "test_cycles_of_the_list", "test_sums_of_any_size")),
+    Area("formats", "float16, bfloat16, words of 64 bits", 0),
     Area("faults", "errors at run time (9)", 9, _in("units/test_refusals.py", "*")),
 )  # fmt: skip
-"""The last three are the datasheet's sections 13, 10 and 9, which section 12 does not count."""
+"""The last four are the datasheet's sections 13, 10 and 9, and what section 12 says to add."""
 
 LAWS: dict[int, tuple[str, tuple[str, ...]]] = {
     1: ("output-stationary mode is a product", _in("units/test_laws.py", "test_output_stationary_is_a_product",

@@ -44,7 +44,7 @@ def whole_numbers() -> Iterator[Check]:
 
         for n in (1, 3, 16, 17, 48):
             yield fold(name, make(1, n), None)
-        for shape in ((4, 4), (2, 3), *TILED):
+        for shape in ((4, 4), (2, 3), *(TILED if name == "sum" else TILED[2:5])):
             for axis in (None, 0, 1):
                 yield fold(name, make(2, *shape), axis)
         for axis, keepdim in product((0, 1), (True,)):

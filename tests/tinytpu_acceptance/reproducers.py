@@ -44,6 +44,7 @@ def integers() -> Iterator[Check]:
                  want=np.array([44], np.uint8))  # fmt: skip
     yield tensor("13.11 uint32", lambda x: x < 1, np.array([2147483648], np.uint32), want=np.array([False]))
     yield tensor("13.11 int64", lambda x: x + 1, np.array([2**33]), want=np.array([8589934593]))
+    yield tensor("13.11 float16", lambda x: x * 2, np.array([1.5], np.float16), want=np.array([3], np.float16))
     yield tensor("13.21 int8 wraps", lambda x: x + 1, np.array([127], np.int8), want=np.array([-128], np.int8))
     yield tensor("13.21 int8 negated", lambda x: -x, np.array([-128], np.int8), want=np.array([-128], np.int8))
     yield tensor("13.21 int8 magnitude", lambda x: x.abs(), np.array([-128], np.int8), want=np.array([-128], np.int8))

@@ -32,8 +32,8 @@ SPEC: tuple[tuple[str, str, str], ...] = (
     ),
     (
         "dtypes",
-        "bool, int8 to int64, uint8 to uint64, float32, bitcast",
-        "float16, bfloat16 and float64 arithmetic: refused, or counted steps of the host",
+        "bool, int8 to int64, uint8 to uint64, float32; float16 and bfloat16 as stored; bitcast",
+        "float64: refused, or counted steps of the host",
     ),
     (
         "call, tuple, ordering",

@@ -5,11 +5,22 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from tinytpu_acceptance import arithmetic, dumps, epilogues, functions, logic, movement, products, reductions, unary
+from tinytpu_acceptance import (
+    arithmetic,
+    dumps,
+    epilogues,
+    formats,
+    functions,
+    logic,
+    movement,
+    products,
+    reductions,
+    unary,
+)
 from tinytpu_acceptance.table import Table, failures, table
 from tinytpu_acceptance.tensors import tensor
 
-MODULES = (arithmetic, unary, logic, reductions, movement, functions, products, epilogues, dumps)
+MODULES = (arithmetic, unary, logic, reductions, movement, functions, products, epilogues, dumps, formats)
 TABLES = [rows for module in MODULES for rows in module.TABLES]
 MARKED = [pytest.param(t, id=f"{t.area}, {t.name}", marks=[pytest.mark.slow] if t.slow else []) for t in TABLES]
 
