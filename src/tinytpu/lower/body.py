@@ -98,7 +98,7 @@ class Body:
     names: Mapping[str, Value]
     known: Mapping[str, Tile]
     tile: int
-    checks: list[int]
+    checks: list[int] | None
     spans: dict[Expr, tuple[int, int]]
     _done: dict[tuple[int, int], tuple[Expr, Tile]] = field(default_factory=dict[tuple[int, int], tuple[Expr, Tile]])
 
@@ -295,7 +295,7 @@ def _span_of(value: Value, read: Read) -> tuple[int, int]:
 _FOLDS = {"sum": "add", "prod": "mul", "max": "max", "min": "min"}
 
 
-def fold(code: Code, op: str, a: Tile, b: Tile, checks: list[int]) -> Tile:
+def fold(code: Code, op: str, a: Tile, b: Tile, checks: list[int] | None) -> Tile:
     """Two terms of a fold. Narrow words are wrapped at the end only: their low bits are right."""
     if isinstance(a.dtype, WordFormat) and a.dtype.bits < 32 and op in ("sum", "prod"):
         value = code.vpu(VPU.ADD if op == "sum" else VPU.MUL, a.value, b.value)

@@ -60,7 +60,7 @@ class Ran:
     counts: Counts
     cycles: tuple[int, ...]
     notes: tuple[str, ...] = ()
-    """What went another way than the plan's first: products whose operands are beyond int8."""
+    """What went another way than the plan's first: products whose operands are beyond int8, large sines."""
 
 
 @dataclass(frozen=True)
@@ -79,7 +79,7 @@ class Plan:
     def run(self, inputs: Mapping[str, ArrayLike]) -> Ran:
         """inputs: by name, of the value's shape; they are cast to the format's own dtype, which must change nothing.
 
-        Raises Refusal for wrong inputs, and where a value is beyond what a function is right for.
+        Raises Refusal for wrong inputs, and where a value is beyond what a function of the vector unit is right for.
         """
         known: dict[str, Array] = {}
         for value in self.graph.values:

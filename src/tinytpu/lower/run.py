@@ -11,7 +11,6 @@ from math import prod
 
 import numpy as np
 
-from kohakuaccel.diagnostics import Refusal
 from kohakuaccel.graph import DType, Value
 from kohakuaccel.graph.points import Array
 from tinytpu.lower.allocate import Program
@@ -26,11 +25,12 @@ from tinytpu.lower.packed import Packed, Whole
 from tinytpu.lower.product import Product, feeds
 from tinytpu.lower.stage import Stage
 
-__all__ = ["Counts", "executing", "executor", "run_joined", "run_packed", "run_stage"]
+__all__ = ["Beyond", "Counts", "executing", "executor", "run_joined", "run_packed", "run_stage"]
 
 
 def run_stage(stage: Stage, known: Mapping[str, Array], names: Mapping[str, Value], counts: Counts) -> dict[str, Array]:
-    """The stage's outputs, by name: [chunks, points] where a fold was cut in parts, else of the statement's shape."""
+    """The stage's outputs, by name: [chunks, points] where a fold was cut in parts, else of the statement's shape.
+    Raises Beyond."""
     filled = data_of(stage, known, names)
     room = Room.of(stage, (p for unit in stage.units for p in unit.programs))
     work = Work(_title(stage), stage.machine, filled, room.results, counts, stage.layout.chunks)
@@ -141,12 +141,10 @@ def _title(step: Whole) -> str:
     return ", ".join(s.name for s in step.statements)
 
 
+class Beyond(Exception):
+    """A stage has seen an argument beyond what it is right for."""
+
+
 def _check(stage: Stage, beyond: Words) -> None:
     if stage.layout.gathered(beyond).any():
-        raise Refusal(
-            "a sine's argument is reduced exactly",
-            where=f"statement {stage.statements[-1].name}",
-            got="a finite one beyond it",
-            limit=SINE_LIMIT,
-            hint="reduce it to one turn first",
-        )
+        raise Beyond(f"a sine of more than {SINE_LIMIT:g}")

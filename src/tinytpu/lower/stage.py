@@ -98,10 +98,11 @@ class _Builder:
         names: Mapping[str, Value],
         layout: Layout,
         unit: bool,
+        exact: bool = False,
     ) -> None:
         self.statements, self.outputs, self.names, self.layout = statements, outputs, names, layout
         self.plans = Plans(layout.chunks > 1, unit)
-        self.checked = False
+        self.checked, self.exact = False, exact
         self.spans = dict[object, tuple[int, int]]()
 
     def code(self, tiles: int) -> Code:
@@ -112,7 +113,7 @@ class _Builder:
 
     def _tile(self, code: Code, tile: int) -> None:
         known: dict[str, Tile] = {}
-        checks: list[int] = []
+        checks: list[int] | None = None if self.exact else []
         for statement in self.statements:
             check_format(statement.dtype, f"statement {statement.name}")
             body = Body(code, self.plans, statement, self.names, known, tile, checks, self.spans)  # pyright: ignore[reportArgumentType] - spans are kept by expression
@@ -211,6 +212,7 @@ def _stage(
     layout: Layout,
     machine: Machine,
     unit: bool,
+    exact: bool = False,
 ) -> Stage:
     size = layout.tiles * layout.steps * layout.lanes
     if size > MOST:
@@ -218,7 +220,7 @@ def _stage(
             "a stage's values fit the host at once", where=f"statement {statements[0].name}", got=size, limit=MOST,
             hint="split the output, or the fold",
         )  # fmt: skip
-    builder = _Builder(statements, outputs, names, layout, unit)
+    builder = _Builder(statements, outputs, names, layout, unit, exact)
     units, counts = _units(builder, layout.tiles, machine)
     return Stage(
         machine,
@@ -231,6 +233,11 @@ def _stage(
         counts,
         tuple(builder.plans.bounded),
     )
+
+
+def exactly(stage: Stage, names: Mapping[str, Value]) -> Stage:
+    """The same stage for arguments beyond what it is right for: nothing of it is checked."""
+    return _stage(stage.statements, stage.outputs, names, stage.layout, stage.machine, unit=False, exact=True)
 
 
 def _fits(

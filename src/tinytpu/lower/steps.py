@@ -20,8 +20,8 @@ from tinytpu.lower.joined import Joined
 from tinytpu.lower.multiply import run_chain, run_product
 from tinytpu.lower.packed import Packed
 from tinytpu.lower.product import Product, beyond
-from tinytpu.lower.run import Counts, run_joined, run_packed, run_stage
-from tinytpu.lower.stage import Stage
+from tinytpu.lower.run import Beyond, Counts, run_joined, run_packed, run_stage
+from tinytpu.lower.stage import Stage, exactly
 
 
 @dataclass(frozen=True)
@@ -127,10 +127,21 @@ def run_step(step: Step, known: dict[str, Array], values: Mapping[str, Value], t
     elif isinstance(step, Joined):
         known.update(run_joined(step, known, values, total))
     else:
-        for name, array in run_stage(step, known, values, total).items():
+        for name, array in _stage(step, known, values, total, notes).items():
             known[name] = array
             if step.layout.chunks > 1:
                 known[part_name(name)] = array.reshape(-1, *values[name].shape)
+
+
+def _stage(
+    stage: Stage, known: Mapping[str, Array], values: Mapping[str, Value], total: Counts, notes: list[str]
+) -> dict[str, Array]:
+    """A stage's outputs; where it saw an argument beyond what it is right for, it is run again as one that is right."""
+    try:
+        return run_stage(stage, known, values, total)
+    except Beyond as why:
+        notes.append(f"statement {stage.statements[-1].name}: run again for {why}")
+        return run_stage(exactly(stage, values), known, values, total)
 
 
 def _multiplied(

@@ -134,15 +134,26 @@ def sqrt(code: Code, x: int) -> int:
     return _ends(code, x, root, x)
 
 
-def sine(code: Code, x: int) -> tuple[int, int]:
-    """sin x, and 1 where x is finite and beyond SINE_LIMIT, where the value is wrong."""
+def half_turns(code: Code, x: int) -> tuple[int, int]:
+    """What is left of x by the nearest multiple of pi, and a word whose last bit says whether that is odd; right for
+    magnitudes up to SINE_LIMIT."""
     turns = code.vpu(VPU.FADD, code.vpu(VPU.FMUL, x, real(code, 1 / math.pi)), real(code, _ROUNDING))
     n = code.vpu(VPU.FSUB, turns, real(code, _ROUNDING))
     rest = x
     for part in _PI:
         rest = code.vpu(VPU.FSUB, rest, code.vpu(VPU.FMUL, n, real(code, part)))
-    value = code.vpu(VPU.FMUL, rest, polynomial(code, code.vpu(VPU.FMUL, rest, rest), _SIN))
+    return rest, turns
+
+
+def sine_near(code: Code, x: int) -> int:
+    """The sine of at most a quarter turn."""
+    return code.vpu(VPU.FMUL, x, polynomial(code, code.vpu(VPU.FMUL, x, x), _SIN))
+
+
+def sine(code: Code, x: int) -> tuple[int, int]:
+    """sin x, and 1 where x is finite and beyond SINE_LIMIT, where the value is wrong."""
+    rest, turns = half_turns(code, x)
     odd = code.vpu(VPU.SHL, turns, code.fill(31))
     size = magnitude(code, x)
     beyond = code.vpu(VPU.AND, less(code, real(code, SINE_LIMIT), size), code.vpu(VPU.CMPLT, size, code.fill(INFINITY)))
-    return code.vpu(VPU.XOR, value, odd), beyond
+    return code.vpu(VPU.XOR, sine_near(code, rest), odd), beyond

@@ -16,7 +16,7 @@ from kohakuaccel.numerics import FP32, IntFormat
 from tinytpu.isa.codes import VPU
 from tinytpu.lower.code import Code
 from tinytpu.lower.errors import NotLowered
-from tinytpu.lower.numbers import functions, halves, integers, powers, reals, wide
+from tinytpu.lower.numbers import angles, functions, halves, integers, powers, reals, wide
 from tinytpu.lower.numbers.base import Tile, bits_of, check_format, extended, integer, is_real, wraps
 from tinytpu.lower.numbers.spans import span_of
 
@@ -47,8 +47,9 @@ def truth(value: int) -> Tile:
     return Tile(value, BOOL, 0, 1)
 
 
-def operate(code: Code, name: str, args: Sequence[Tile], checks: list[int]) -> Tile:
-    """An operation of the graph. checks: tiles that are 1 where a value is beyond what is right are added to it.
+def operate(code: Code, name: str, args: Sequence[Tile], checks: list[int] | None) -> Tile:
+    """An operation of the graph. checks: tiles that are 1 where a value is beyond what is right are added to it; None:
+    it is right for all.
 
     Raises NotLowered for an operation that is not lowered.
     """
@@ -94,7 +95,7 @@ def _where(code: Code, condition: int, yes: Tile, no: Tile) -> Tile:
     return Tile(value, yes.dtype, min(yes.low, no.low), max(yes.high, no.high), yes.number and no.number)
 
 
-def _real(code: Code, name: str, args: Sequence[Tile], checks: list[int]) -> Tile:
+def _real(code: Code, name: str, args: Sequence[Tile], checks: list[int] | None) -> Tile:
     a = args[0]
     b = args[-1]
     match name:
@@ -134,6 +135,8 @@ def _real(code: Code, name: str, args: Sequence[Tile], checks: list[int]) -> Til
         case "pow":
             return Tile(powers.power(code, a.value, b.value), FP32)
         case "sin":
+            if checks is None:
+                return Tile(angles.sine(code, a.value), FP32)
             value, beyond = functions.sine(code, a.value)
             checks.append(beyond)
             return Tile(value, FP32)

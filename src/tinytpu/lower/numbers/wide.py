@@ -21,6 +21,7 @@ from tinytpu.lower.numbers.spans import Span, holds, span_of
 
 INT = (-HALF, HALF - 1)
 UINT = (0, 2 * HALF - 1)
+SIGNED = WORDS["S64"]
 
 
 def is_wide(dtype: DType) -> bool:
