@@ -37,6 +37,7 @@ from tinytpu.lower.groups import addresses, grouped, left_of
 from tinytpu.lower.joined import join
 from tinytpu.lower.packed import pack
 from tinytpu.lower.product import as_product, certain, choose_product
+from tinytpu.lower.prologue import split
 from tinytpu.lower.run import Counts
 from tinytpu.lower.stage import choose, in_parts
 from tinytpu.lower.steps import (
@@ -249,12 +250,35 @@ class _Lowering:
 
     def _product(self, group: list[Statement]) -> bool:
         """Whether the group begins with a product that goes to the array; what does not fit behind it follows."""
-        found = as_product(group[0], self.values)
-        if self.mxu == "never" or found is None:
+        if self.mxu == "never":
             return False
+        if as_product(group[0], self.values) is not None:
+            return self._multiplied(group, group[0])
+        made = split(group[0], self.values)
+        if made is None:
+            return False
+        # Operands with arithmetic are stages of their own, where the whole is faster so.
+        before, kept = len(self.steps), dict(self.values)
+        self.values |= {s.name: s for s in made[0]}
+        stages = [choose([s], [s.name], self.values, self.machine, unit=self.unit) for s in made[0]]
+        self.steps += [stage for stage in stages if stage is not None]
+        if None not in stages and self._multiplied(group, made[1]):
+            steps, _ = self._otherwise(group)
+            if self.mxu == "demanded" or sum(map(cycles_of, self.steps[before:])) < sum(map(cycles_of, steps)):
+                return True
+        del self.steps[before:]
+        self.values.clear()
+        self.values |= kept
+        return False
+
+    def _multiplied(self, group: list[Statement], product: Statement) -> bool:
+        """A group's first statement as a product for the array, with as much of what follows as fits."""
+        found = as_product(product, self.values)
+        assert found is not None
         for length in range(len(group), 0, -1):
             part = group[:length]
-            made = choose_product(part, left_of(part, self.graph), self.values, self.machine, unit=self.unit)
+            left = left_of(part, self.graph)
+            made = choose_product([product, *part[1:]], left, self.values, self.machine, unit=self.unit)
             if made is not None:
                 sure = certain(found, self.values)
                 otherwise = None if sure or self.mxu == "demanded" else partial(self._otherwise, part)

@@ -19,7 +19,7 @@ from kohakuaccel.graph.points import Array
 from kohakuaccel.graph.structure import Contraction, as_contraction
 from kohakuaccel.graph.verify import format_of
 from kohakuaccel.machine import Machine
-from kohakuaccel.numerics import INT8, INT32
+from kohakuaccel.numerics import INT32
 from tinytpu.lower.allocate import Program, allocate
 from tinytpu.lower.blocks import Cut, Key, Matrix
 from tinytpu.lower.body import Plans
@@ -27,6 +27,7 @@ from tinytpu.lower.cuts import cuts
 from tinytpu.lower.data import Data
 from tinytpu.lower.epilogue import fuse
 from tinytpu.lower.finish import HIGH, LOW, Finish
+from tinytpu.lower.reach import Reach
 from tinytpu.units.core import Image, execute
 
 
@@ -116,18 +117,17 @@ def beyond(operands: tuple[Array, ...], where: str) -> Refusal | None:
     return None
 
 
-_EXACT = (BOOL, INT8, WORDS["S8"])
 _SUMS = (WORDS["S32"], WORDS["U32"], INT32)
 
 
-def _read(expr: Expr, names: Mapping[str, Value]) -> bool:
+def is_read(expr: Expr, names: Mapping[str, Value]) -> bool:
     """Whether an operand is read as it is: through casts that change no value of 32 bits."""
     if isinstance(expr, Read):
         dtype = names[expr.value].dtype
         return dtype == BOOL or (getattr(dtype, "bits", 64) <= 32 and dtype.name[0] in "SUI")
     if isinstance(expr, Cast):
         inner = format_of(expr.arg, names)
-        return inner is not None and expr.dtype.is_exact_from(inner) and _read(expr.arg, names)
+        return inner is not None and expr.dtype.is_exact_from(inner) and is_read(expr.arg, names)
     return False
 
 
@@ -136,19 +136,17 @@ def as_product(statement: Statement, names: Mapping[str, Value]) -> Contraction 
     found = as_contraction(statement)
     if found is None or found.broadcast or statement.dtype not in _SUMS or not (found.m or found.n):
         return None
-    if not (_read(found.left, names) and _read(found.right, names)):
+    if not (is_read(found.left, names) and is_read(found.right, names)):
         return None
     depth = prod(r.extent for r in found.k)
     return found if depth * LOW * LOW < 1 << 31 else None
 
 
 def certain(found: Contraction, names: Mapping[str, Value]) -> bool:
-    """Whether the operands' formats hold int8 only."""
-
-    def source(expr: Expr) -> Read:
-        return expr if isinstance(expr, Read) else source(expr.children[0])
-
-    return all(names[source(e).value].dtype in _EXACT for e in (found.left, found.right))
+    """Whether the operands cannot be anything but int8."""
+    reach = Reach(names)
+    spans = [reach.of(expr) for expr in (found.left, found.right)]
+    return all(low >= LOW and high <= HIGH for low, high in spans)
 
 
 def place_of(statement: Statement, found: Contraction) -> Array:

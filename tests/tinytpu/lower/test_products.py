@@ -9,8 +9,11 @@ import pytest
 from numpy.typing import NDArray
 
 from kohakuaccel import graph
+from kohakuaccel.graph import BOOL, WORDS
+from kohakuaccel.graph import build as g
 from kohakuaccel.graph.native import Native
 from kohakuaccel.machine import Machine
+from kohakuaccel.numerics import INT32
 from tinytpu import machines
 from tinytpu.lower import compile_graph
 from tinytpu.lower.steps import Multiplied
@@ -128,6 +131,65 @@ def test_operands_beyond_int8_go_to_the_vector_unit_or_are_refused(operand: str,
         ValueError, match=rf"an? {role} of the array is an int8; got 1073741824; the limit is -128..127"
     ):
         demanded.run(inputs)
+
+
+OPERANDS = "input a: {0}[8,16]\ninput w: {0}[16,8]\no: S32[i<8,j<8] = sum[k<16] {1}\noutput o"
+
+
+@pytest.mark.parametrize("dtype", ["S8", "S32"])
+@pytest.mark.parametrize(
+    ("body", "sure"),
+    [
+        ("max(A, cast(0, S32)) * W", True), ("(A + cast(1, S32)) * W", False), ("A * neg(W)", False),
+        ("max(A, cast(0, S32)) * min(W, cast(3, S32))", True), ("cast(A < cast(0, S32), S32) * W", True),
+    ],
+)  # fmt: skip
+def test_arithmetic_in_operands_is_done_before_the_array(dtype: str, body: str, sure: bool) -> None:
+    a, w = ("cast(a[i, k], S32)", "cast(w[k, j], S32)") if dtype == "S8" else ("a[i, k]", "w[k, j]")
+    text = OPERANDS.format(dtype, body.replace("A", a).replace("W", w))
+    kind = np.int8 if dtype == "S8" else np.int32
+    inputs: dict[str, Any] = {
+        "a": np.minimum(int8(1, 8, 16), 126).astype(kind),
+        "w": np.maximum(int8(2, 16, 8), -127).astype(kind),
+    }
+    plan, ran = run(text, **inputs)
+    np.testing.assert_array_equal(ran.outputs["o"], Native(graph.parse(text))(inputs)["o"])
+    (step,) = (step for step in plan.steps if isinstance(step, Multiplied))
+    assert step.certain == (sure and dtype == "S8")
+    assert ran.notes == ()
+    without = compile_graph(graph.parse(text), mxu="never").run(inputs)
+    np.testing.assert_array_equal(without.outputs["o"], ran.outputs["o"])
+    assert ran.counts.cycles < without.counts.cycles
+    if not step.certain:  # what is beyond int8 then goes to the vector unit, from the operands as they are given
+        inputs["a"][0, 0] = np.iinfo(kind).max
+        inputs["w"][0, 0] = np.iinfo(kind).min
+        check(text, **inputs)
+
+
+def test_products_of_operands_stay_on_the_vector_unit() -> None:
+    text = OPERANDS.format("S8", "cast(a[i, k], S32) * cast(a[i, k], S32) * cast(w[k, j], S32)")
+    assert not any(isinstance(step, Multiplied) for step in compile_graph(graph.parse(text)).steps)
+
+
+def test_known_numbers_are_certain() -> None:
+    """Of a constant the values count, of a statement its span, not the format."""
+    b = g.Builder()
+    x = b.input("x", (4, 8), BOOL)
+    made = g.matmul(g.cast(x, WORDS["S32"]), b.constant(int8(1, 8, 4), WORDS["S32"]))
+    (*_, step) = compile_graph(b.graph(y=made)).steps
+    assert isinstance(step, Multiplied)
+    assert step.certain
+
+
+def test_a_convolution_is_a_product() -> None:
+    """Windows that overlap, padding, strides and groups are index maps."""
+    b = g.Builder()
+    x, w = b.input("x", (2, 4, 7, 6), INT32), b.input("w", (6, 2, 3, 3), INT32)
+    program = b.graph(y=g.conv2d(x, w, padding=1, stride=2, groups=2))
+    inputs = {"x": int8(1, 2, 4, 7, 6), "w": int8(2, 6, 2, 3, 3)}
+    plan = compile_graph(program, mxu="demanded")
+    assert any(isinstance(step, Multiplied) for step in plan.steps)
+    np.testing.assert_array_equal(plan.run(inputs).outputs["y"], Native(program)(inputs)["y"])
 
 
 def test_reals_and_never() -> None:
