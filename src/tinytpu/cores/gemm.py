@@ -83,6 +83,11 @@ class Gemm:
         for core, part in enumerate(self.parts):
             took = ", ".join(f"{name} {cycles[core]}" for name, cycles in spent.items() if name != "link")
             lines.append(f"  core {core}: {part.text()}: {took}, waits for the link {spent['link'][core]}")
+        place, network, packet = ran.waits.sum(0).tolist()
+        lines.append(
+            f"  network: {len(ran.packets)} packets; DMAs waited {network} cycles for it, {place} for places, "
+            f"{packet} for packets"
+        )
         busy = {
             "host link": self.link_cycles / (self.cycles * p.host_links),
             "network": len(ran.packets) / (self.cycles * min(p.noc_packets, len(self.parts))),

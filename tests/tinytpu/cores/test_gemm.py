@@ -87,7 +87,8 @@ def test_the_text_says_who_does_what_and_what_limits() -> None:
     assert lines[0] == f"8x16x8 on 3 cores, rows, packed: {done.cycles} cycles"
     assert lines[1].startswith("  core 0: rows 0..3, terms 0..15: load ")
     assert lines[3].startswith("  core 2: nothing to do: load 0, ")
-    assert lines[4].startswith("  busy: host link ")
+    assert lines[4].startswith(f"  network: {len(done.ran.packets)} packets; DMAs waited ")
+    assert lines[5].startswith("  busy: host link ")
     spans = done.timeline()
     spans.check()
     assert spans.name == "gemm by rows, packed"
