@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+import random
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
 from numpy.typing import NDArray
 
+from graph.random_graphs import arrays, random_graph
 from kohakuaccel import graph
-from kohakuaccel.graph import Graph
+from kohakuaccel.graph import Graph, Input
 from kohakuaccel.graph.native import Native
 from tinytpu import machines
-from tinytpu.lower import Plan, Ran, compile_graph
+from tinytpu.lower import NotLowered, Plan, Ran, compile_graph
 from tinytpu.lower.joined import Joined
-from tinytpu.lower.steps import Multiplied
+from tinytpu.lower.steps import Multiplied, Shared
 
 Array = NDArray[Any]
 
@@ -105,6 +108,7 @@ def test_rows(text: str, shape: tuple[int, ...], programs: int, tolerance: float
     assert "joined" in plan.text()
 
 
+@pytest.mark.slow
 def test_a_row_that_is_too_large_for_a_program_is_cut() -> None:
     """Its exponentials are computed once, and carried by the host from one program to the next."""
     plan, ran, apart = both(SOFTMAX.format(2, 130), tolerance=2e-6)
@@ -234,3 +238,26 @@ def test_a_product_beside_a_map(most: int) -> None:
     text += "o: S32[i<9] = a[0, 0] + cast(iota(i), S32)\noutput o\noutput p"
     _, ran, _ = both(text, most=most)
     assert (ran.counts.programs, bool(ran.notes)) == ((1, False) if most == 100 else (2, True))
+
+
+@pytest.mark.slow
+def test_random_statements_side_by_side_are_the_same_bits() -> None:
+    """Statements of every kind over the same inputs, packed where they are small; what is not lowered is left out."""
+    ran = packed = 0
+    for seed in range(40):
+        rng = random.Random(seed)
+        parts = [random_graph(rng) for _ in range(3)]
+        made = [replace(s, name=f"{s.name}_{n}") for n, part in enumerate(parts) for s in part.statements]
+        inputs = {v.name: v for part in parts for v in part.values if isinstance(v, Input)}
+        g = Graph((*inputs.values(), *made), tuple((s.name, s.name) for s in made))
+        try:
+            plan, apart = compile_graph(g), compile_graph(g, join=False)
+        except NotLowered:
+            continue
+        given = {name: value for name, value in arrays(rng).items() if name in inputs}
+        one, two = plan.run(given), apart.run(given)
+        for name, array in two.outputs.items():
+            assert one.outputs[name].tobytes() == array.tobytes(), (seed, name)
+        ran, packed = ran + 1, packed + any(isinstance(step, Shared) for step in plan.steps)
+    assert ran > 10
+    assert packed > 5
