@@ -15,11 +15,11 @@ from kohakuaccel.frontends.tinygrad.joined.running import Apart
 from kohakuaccel.frontends.tinygrad.kernel import Kernel
 from kohakuaccel.frontends.tinygrad.memory import View
 from kohakuaccel.frontends.tinygrad.program import Engine, Prepared
-from kohakuaccel.graph import from_json, kind_of, to_json
+from kohakuaccel.graph import from_json, to_json
 from kohakuaccel.machine import Machine
-from kohakuaccel.numerics import FP32
 from tinytpu import machines
 from tinytpu.lower import NotLowered, Plan, compile_graph
+from tinytpu.lower.numbers.base import check_format
 from tinytpu.recording import labelled
 from tinytpu.tinygrad import counting, dump
 from tinytpu.tinygrad.numerics import Mxu, current
@@ -55,7 +55,12 @@ class Known:
 
 def joins(kernel: Kernel) -> bool:
     """Whether a kernel may become a part of a larger one: its values are ones that lanes may hold."""
-    return all(kind_of(v.dtype) != "real" or v.dtype == FP32 for v in kernel.graph.values)
+    try:
+        for value in kernel.graph.values:
+            check_format(value.dtype, value.name)
+    except NotLowered:
+        return False
+    return True
 
 
 class TinyTPUEngine(Engine):

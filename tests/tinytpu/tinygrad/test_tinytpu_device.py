@@ -8,7 +8,7 @@ import sys
 
 import numpy as np
 import pytest
-from tinygrad.dtype import dtypes
+from tinygrad.dtype import DType, dtypes
 from tinygrad.engine.jit import TinyJit
 from tinygrad.tensor import Tensor
 
@@ -156,3 +156,12 @@ def test_dev_selects_the_machine_and_debug_shows_its_time() -> None:
     assert done.stdout.splitlines()[-1] == "[2, 4, 6]"
     (line,) = [line for line in done.stdout.splitlines() if "TINYTPU" in line and "E_3" in line]
     assert "us" in line
+
+
+@pytest.mark.parametrize(("dtype", "kernels"), [(dtypes.half, 1), (dtypes.double, 3)])
+def test_kernels_are_joined_whose_values_lanes_hold(dtype: DType, kernels: int) -> None:
+    tt.reset()
+    x = Tensor([[0.0, 1.0], [2.0, 2.0]], dtype=dtype, device=D)
+    assert np.allclose(x.softmax().cast(dtypes.float).numpy()[1], 0.5)
+    assert tt.report().device_kernels + tt.report().host_kernels == kernels
+    assert (tt.report().host_kernels == 0) == (dtype is dtypes.half)
