@@ -1,14 +1,17 @@
 """Functions of binary32 over tiles: reciprocal, powers and logarithms of two, roots, sine.
 
 Polynomials in place of the unit's serial functions, which are slower and right to 3e-2 only (datasheet 14); exact at
-zeros, Inf and NaN (datasheet 13.16 to 13.19). Relative errors, over all binary32: reciprocal 3e-7, exp2 2e-7,
-log2 4e-7, sqrt 2e-7; sine 2e-7 of 1 for magnitudes up to SINE_LIMIT.
+zeros, Inf and NaN (datasheet 13.16 to 13.19). The reciprocal is rounded to nearest where it is no subnormal; relative
+errors of others, over all binary32: quotient 5e-7, exp2 2e-7, log2 4e-7, sqrt 2e-7; sine 2e-7 of 1 for magnitudes up to
+SINE_LIMIT.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+
+import numpy as np
 
 from tinytpu.isa.codes import VPU
 from tinytpu.lower.code import Code
@@ -35,22 +38,46 @@ def polynomial(code: Code, x: int, coefficients: Sequence[float]) -> int:
     return value
 
 
-def _inverse(code: Code, x: int) -> tuple[int, int]:
+def _corrected(code: Code, x: int, y: int) -> int:
+    """FRECIP's y, which is up to two last places off, as the number nearest 1 / x. X and Y are mantissas: X * Y is near
+    a multiple of 2**32, so the low word of their product is what is wrong, r; Y goes up by the nearest integer to
+    -r / X. Right for all mantissas (tests)."""
+    mask, lead, one = code.fill(0x007FFFFF), code.fill(0x00800000), code.fill(1)
+    mantissa = code.vpu(VPU.OR, code.vpu(VPU.AND, x, mask), lead)
+    wrong = code.vpu(VPU.MUL, mantissa, code.vpu(VPU.OR, code.vpu(VPU.AND, y, mask), lead))
+    twice = code.vpu(VPU.SHL, wrong, one)
+    limit = mantissa
+    for n in range(2):
+        if n:
+            limit = code.vpu(VPU.ADD, limit, code.vpu(VPU.SHL, mantissa, one))
+        up = code.vpu(VPU.CMPLT, twice, code.unary("VNEG", limit))
+        y = code.vpu(VPU.SUB, code.vpu(VPU.ADD, y, up), code.vpu(VPU.CMPLT, limit, twice))
+    return y
+
+
+def _inverse(code: Code, x: int, *, nearest: bool) -> tuple[int, int]:
     """Two factors of 1 / x. What FRECIP cannot take is scaled by a power of two before, and by the second factor after;
-    of 0 and Inf the exponent is turned over, which makes each the other."""
+    of 0 and Inf the exponent is turned over, which makes each the other. nearest: the first is the nearest number, else
+    one within 3e-7."""
     size = magnitude(code, x)
     down, up, one = real(code, 2.0**-64), real(code, 2.0**64), real(code, 1.0)
     large = code.vpu(VPU.CMPLT, code.fill(0x7E000000), size)
     small = code.vpu(VPU.CMPLT, size, code.fill(0x01000000))
     scale = code.select(small, up, code.select(large, down, one))
-    found = code.vpu(VPU.FRECIP, code.vpu(VPU.FMUL, x, scale))
+    scaled = code.vpu(VPU.FMUL, x, scale)
+    found = code.vpu(VPU.FRECIP, scaled)
+    found = _corrected(code, scaled, found) if nearest else found
     ends = code.vpu(VPU.OR, code.vpu(VPU.CMPEQ, size, code.fill(0)), code.vpu(VPU.CMPEQ, size, code.fill(INFINITY)))
     return code.select(ends, code.vpu(VPU.XOR, x, code.fill(INFINITY)), found), scale
 
 
-def reciprocal(code: Code, x: int) -> int:
-    """1 / x."""
-    return code.vpu(VPU.FMUL, *_inverse(code, x))
+def reciprocal(code: Code, x: int, *, nearest: bool = True) -> int:
+    """1 / x, rounded to nearest, else within 4e-7."""
+    bits = code.constant(x)
+    if bits is not None:
+        with np.errstate(all="ignore"):
+            return code.fill(int((np.float32(1) / np.uint32(bits).view(np.float32)).view(np.uint32)))
+    return code.vpu(VPU.FMUL, *_inverse(code, x, nearest=nearest))
 
 
 def quotient(code: Code, a: int, b: int) -> int:
@@ -58,7 +85,7 @@ def quotient(code: Code, a: int, b: int) -> int:
     bits = code.constant(b)
     if bits is not None and bits & 0x007FFFFF == 0 and 2 <= bits >> 23 & 255 <= 252:
         return code.vpu(VPU.FMUL, a, code.fill((bits & HALF) | (254 - (bits >> 23 & 255)) << 23))
-    inverse, scale = _inverse(code, b)
+    inverse, scale = _inverse(code, b, nearest=False)
     return code.vpu(VPU.FMUL, code.vpu(VPU.FMUL, a, inverse), scale)
 
 

@@ -131,7 +131,7 @@ def _real(code: Code, name: str, args: Sequence[Tile], checks: list[int] | None)
         case "sqrt":
             return Tile(functions.sqrt(code, a.value), FP32)
         case "rsqrt":
-            return Tile(functions.reciprocal(code, functions.sqrt(code, a.value)), FP32)
+            return Tile(functions.reciprocal(code, functions.sqrt(code, a.value), nearest=False), FP32)
         case "pow":
             return Tile(powers.power(code, a.value, b.value), FP32)
         case "sin":
