@@ -58,8 +58,9 @@ def kinds(share: Share) -> str:
 
 
 def _waited(s: StageSummary) -> str:
-    """What a stage's limiter waited for longest; where it waits for nothing, how long others waited for it."""
-    for name, cycles in s.own.items():
+    """What a stage's limiter, or anybody where nothing worked, waited for longest; where it waits for nothing, how long
+    others waited for it."""
+    for name, cycles in (s.own if s.limiter else s.waits).items():
         return f"{name}, {percent(cycles, s.cycles)}"
     others = s.waits.get(s.limiter.group, 0) if s.limiter else 0
     return f"nothing (others for it: {others:,})" if others else "nothing"

@@ -29,12 +29,12 @@ def timeline(run: Run, name: str = "program") -> Timeline:
         found.track(unit)
     found.sources = [source for source in dict.fromkeys(run.image.lines) if source is not None]
     numbers = {source: number for number, source in enumerate(found.sources)}
-    spans = [Span(_SXU, 0, run.load_cycles, "load", "records")]
+    spans = [Span(_SXU, 0, run.load_cycles, "load", "records", "records")]
     for step in steps(run):
         source = run.image.lines[step.pc] if step.pc < len(run.image.lines) else None
         line = -1 if source is None else numbers[source]
         spans += [span._replace(line=line) for span in _step(run, step) if span.start < span.end]
-    spans.append(Span(_SXU, end, run.cycles, "output", "result lines"))
+    spans.append(Span(_SXU, end, run.cycles, "output", "result lines", "result lines"))
     # A dispatch that nobody waits for may outlive the run.
     found.spans = [s._replace(end=min(s.end, run.cycles)) for s in spans if s.start < run.cycles]
     lanes = int(machine.params.rows * machine.params.columns)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
 from kohakuaccel.diagnostics import Refusal
@@ -169,7 +171,8 @@ def test_the_timeline_says_who_was_busy_and_who_waited() -> None:
     assert shares["VPU"].busy == 82
     assert shares["MXU"].kinds["work"] == 4
     assert shares["SXU"].kinds["load"] == first
-    assert spans.waits() == {"VPU": 81, "MXU": 7}
+    assert spans.waits() == {"VPU": 81, "records": first, "MXU": 7, "result lines": 2}
+    assert re.search(r"0  load .* nothing ran +records, 100\.0 % +nothing", spans.report())
     assert [stage.name for stage in spans.stages] == ["load", "execute", "output"]
     assert spans.cycles == done.cycles
     assert [source.text for source in spans.sources if "COS" in source.text] == ["VPU v2 = COS(v1)"]
