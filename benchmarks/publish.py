@@ -19,9 +19,11 @@ HERE = Path(__file__).resolve().parent
 PAGE = HERE.parent / "docs" / "measured.md"
 NAMES = (
     *("gemm", "vector", "dispatch", "kernels", "clock", "revision2", "automatic", "models", "tinygrad_kernels"),
-    *("split", "search", "tinygrad_speed", "tinytpu_cycles", "tinytpu_speed"),
+    *("split", "search", "tinygrad_speed", "tinytpu_cycles", "tinytpu_models", "tinytpu_speed"),
 )
-MODELLED = frozenset(("revision2", "automatic", "tinygrad_kernels", "split", "search", "tinytpu_cycles"))
+MODELLED = frozenset(
+    ("revision2", "automatic", "tinygrad_kernels", "split", "search", "tinytpu_cycles", "tinytpu_models")
+)
 """Benchmarks whose figures do not depend on the host, nor on what else it does."""
 QUIET = 0.1  # most processors that other programs may have kept busy
 

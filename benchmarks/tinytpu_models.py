@@ -47,12 +47,12 @@ def main() -> int:
                 "network": name,
                 "layer": layer.name,
                 "cycles an image": round(layer.took.cycles / images, 1),
-                "of the array's peak": round(layer.macs / layer.took.cycles / told.peak, 4),
+                "of the array's peak": round(layer.macs / layer.took.cycles / told.peak, 3),
                 **{f"{unit} busy": round(share, 3) for unit, share in layer.took.shares().items()},
                 "records an image": round(layer.took.records / images, 1),
                 "bytes an image": round(layer.took.nbytes / images, 1),
-                "accuracy": ours,
-                "accuracy in float32": theirs,
+                "accuracy": round(ours, 4),
+                "accuracy in float32": round(theirs, 4),
             }
             for layer in (*told.layers, told.total)
         ]
