@@ -5,7 +5,7 @@ It decides which cycles count as work. Sums, reports and exports are `kohakuacce
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from kohakuaccel.sim import Span, Stage, Timeline
 from tinytpu.isa import SXU, Psum
@@ -33,7 +33,7 @@ def timeline(run: Run, name: str = "program") -> Timeline:
     for step in steps(run):
         source = run.image.lines[step.pc] if step.pc < len(run.image.lines) else None
         line = -1 if source is None else numbers[source]
-        spans += [span._replace(line=line) for span in _step(run, step) if span.start < span.end]
+        spans += [span._replace(line=line) for span in _merged(_step(run, step))]
     spans.append(Span(_SXU, end, run.cycles, "output", "result lines", "result lines"))
     # A dispatch that nobody waits for may outlive the run.
     found.spans = [s._replace(end=min(s.end, run.cycles)) for s in spans if s.start < run.cycles]
@@ -51,6 +51,17 @@ def timeline(run: Run, name: str = "program") -> Timeline:
     found.peaks = {"MAC/cycle": float(lanes), "FLOP/cycle": float(lanes)}
     found.peaks["records B/cycle"] = 4 * lanes / int(machine.timing.record)
     found.assumed = (f"clock {machine.params.clock_mhz} MHz",)
+    return found
+
+
+def _merged(spans: Iterable[Span]) -> list[Span]:
+    """An instruction's spans, those that follow each other and are equal as one, empty ones left out."""
+    found: list[Span] = []
+    for span in spans:
+        if found and found[-1]._replace(start=span.start, end=span.end) == span and found[-1].end == span.start:
+            found[-1] = found[-1]._replace(end=span.end)
+        elif span.start < span.end:
+            found.append(span)
     return found
 
 

@@ -168,6 +168,9 @@ def test_the_timeline_says_who_was_busy_and_who_waited() -> None:
     spans = timeline(done, "p")
     spans.check()
     shares = {share.group: share for share in spans.shares()}
+    # FETCH and EXEC follow each other: one span; those that a wait stands between are two.
+    assert [s.end - s.start for s in spans.spans if s.text == "LOAD"] == [3]
+    assert [s.end - s.start for s in spans.spans if s.text == "VPU COS" and s.kind == "work"] == [2, 1]
     assert shares["VPU"].busy == 82
     assert shares["MXU"].kinds["work"] == 4
     assert shares["SXU"].kinds["load"] == first
