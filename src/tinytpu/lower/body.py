@@ -19,7 +19,6 @@ from kohakuaccel.graph import (
     Bits,
     Cast,
     Const,
-    Constant,
     DType,
     Expr,
     Iota,
@@ -39,7 +38,7 @@ from tinytpu.isa.codes import VPU
 from tinytpu.lower.code import Code, Leaf, Result
 from tinytpu.lower.data import Data
 from tinytpu.lower.numbers import Tile, convert, halves, identity, operate, reinterpret, serial, wide
-from tinytpu.lower.numbers.base import bits_of, check_format, integer, is_real, span
+from tinytpu.lower.numbers.base import bits_of, check_format, integer, is_real
 from tinytpu.lower.numbers.operations import constant
 from tinytpu.lower.numbers.pairs import Pair
 from tinytpu.lower.reach import Reach
@@ -216,7 +215,12 @@ class Body:
             padded = None if pad is None else halves.bits_of_constant(self.code, pad.value, dtype)
             return halves.taken(self.code, self._leaf(read, dtype, step, padded), dtype)
         value = self._leaf(read, dtype, step, None if pad is None else pad.value)
-        return Tile(value, dtype) if is_real(dtype) else Tile(value, dtype, *_span_of(self.names[read.value], read))
+        if is_real(dtype):
+            return Tile(value, dtype)
+        # Lanes without an element hold 0, those without a term the pad.
+        low, high = self.reach.of(read)
+        padded = (0,) if pad is None else (0, pad.low, pad.high)
+        return Tile(value, dtype, min(low, *padded), max(high, *padded))
 
     def _words(self, expr: Expr, dtype: DType, found: tuple[int, int], step: int, pad: Tile | None) -> Tile:
         """A word of 64 bits that the host fills: two tiles, or one where its numbers fit."""
@@ -281,15 +285,6 @@ GATHERED = 11
 def _wide(dtype: DType) -> DType:
     """What a sum of words is before it is wrapped."""
     return WORDS["S32"] if isinstance(dtype, WordFormat) else dtype
-
-
-def _span_of(value: Value, read: Read) -> tuple[int, int]:
-    """The least and greatest integer that a read gives, with the pad and the 0 of lanes without an element."""
-    if not isinstance(value, Constant):
-        return span(value.dtype)
-    array = value.array
-    pad = int(read.pad.value) if read.pad else 0
-    return min(int(array.min()), pad, 0), max(int(array.max()), pad, 0)
 
 
 _FOLDS = {"sum": "add", "prod": "mul", "max": "max", "min": "min"}
