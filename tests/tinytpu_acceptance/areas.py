@@ -18,6 +18,7 @@ from tinytpu_acceptance import (
     logic,
     movement,
     products,
+    random_programs,
     reductions,
     refusals,
     reproducers,
@@ -29,7 +30,8 @@ from tinytpu_acceptance.table import Table
 TABLES: tuple[Table, ...] = tuple(
     rows
     for module in (arithmetic, unary, logic, reductions, movement, functions, products, array_bundles, vector_bundles,
-                   refusals, reproducers, dumps, epilogues, formats)
+                   refusals, reproducers, dumps, epilogues, formats,
+                   random_programs)
     for rows in module.TABLES
 )  # fmt: skip
 
@@ -97,9 +99,11 @@ AREAS: tuple[Area, ...] = (
     Area("cycles", "published cycles (10.7, 14)", 11, _in("units/test_published_cycles.py", "*")
          + _in("lower/test_plans.py", "test_cycles_of_the_list", "test_sums_of_any_size")),
     Area("formats", "float16, bfloat16, words of 64 bits", 0),
+    Area("random programs", "random programs through tinygrad and as words", 0,
+         _in("units/test_differential.py", "*")),
     Area("faults", "errors at run time (9)", 9, _in("units/test_refusals.py", "*")),
 )  # fmt: skip
-"""The last four are the datasheet's sections 13, 10 and 9, and what section 12 says to add."""
+"""The last five are the datasheet's sections 13, 10 and 9, and what section 12 says to add."""
 
 LAWS: dict[int, tuple[str, tuple[str, ...]]] = {
     1: ("output-stationary mode is a product", _in("units/test_laws.py", "test_output_stationary_is_a_product",

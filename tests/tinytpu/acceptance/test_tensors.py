@@ -14,13 +14,26 @@ from tinytpu_acceptance import (
     logic,
     movement,
     products,
+    random_programs,
     reductions,
     unary,
 )
 from tinytpu_acceptance.table import Table, failures, table
 from tinytpu_acceptance.tensors import tensor
 
-MODULES = (arithmetic, unary, logic, reductions, movement, functions, products, epilogues, dumps, formats)
+MODULES = (
+    arithmetic,
+    unary,
+    logic,
+    reductions,
+    movement,
+    functions,
+    products,
+    epilogues,
+    dumps,
+    formats,
+    random_programs,
+)
 TABLES = [rows for module in MODULES for rows in module.TABLES]
 MARKED = [pytest.param(t, id=f"{t.area}, {t.name}", marks=[pytest.mark.slow] if t.slow else []) for t in TABLES]
 
