@@ -165,6 +165,10 @@ def special() -> Iterator[Check]:
         ("maximum with 1", lambda x: x.maximum(1), [nan, 0, 3], [nan, 1, 3]),
         ("relu", lambda x: x.relu(), [nan, -inf, inf, -1], [nan, 0, inf, 0]),
     ]  # fmt: skip
+    far = np.array([25736, 1e6, 123456789, 1e30, -1e30, 3e38], F32)
+    yield tensor("sines of any size", lambda x: x.sin(), far, want=wide(np.sin), atol=3e-7)
+    whole = np.array([6, 9, -6, 300], F32)
+    yield tensor("whole quotients, cut", lambda x: x.div(3.0, rounding_mode="trunc"), whole, want=lambda x: x / F32(3))
     for name, fn, x, want in rows:
         yield tensor(f"{name} at its ends", fn, np.array(x, F32), want=np.array(want, F32), rtol=1e-6)
 

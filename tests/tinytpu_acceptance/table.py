@@ -8,6 +8,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
+import pytest
+
 
 @dataclass(frozen=True)
 class Check:
@@ -46,7 +48,7 @@ def failures(rows: Table) -> list[str]:
     for check in rows.checks:
         try:
             check.run()
-        except Exception as error:  # any error is a row's failure
+        except (Exception, pytest.fail.Exception) as error:  # any error is a row's failure
             if not check.open:
                 text = str(error).strip() or type(error).__name__
                 found.append(f"{check.name}: {type(error).__name__}: {text}")
