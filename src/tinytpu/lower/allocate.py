@@ -18,6 +18,7 @@ from tinytpu.isa.codes import VPU
 from tinytpu.isa.vpu import VPU_OPS
 from tinytpu.isa.words import row_of
 from tinytpu.lower.code import TOUCH, Code, Fill, Leaf, Line, Place, Pool, Source
+from tinytpu.lower.errors import NotLowered
 from tinytpu.lower.roll import roll
 
 
@@ -91,7 +92,12 @@ class _Registers:
             clean = value in self.given or value in self.stored
             return self.uses[value][-1] * (2 if clean else 1)
 
-        value = max((v for v in self.where if v not in kept), key=distance)
+        value = max((v for v in self.where if v not in kept), key=distance, default=None)
+        if value is None:
+            raise NotLowered(
+                "an instruction's operands stand in vregs", where="params.vregs", got=len(self.where),
+                limit=f"{len(self.where) + 1} at least", hint="raise vregs",
+            )  # fmt: skip
         register = self.where.pop(value)
         if value not in self.given and value not in self.stored:
             self.steps.append(_Step("STORE", {"src": register}, _Spilled(value)))
@@ -143,8 +149,8 @@ class _Registers:
 
 
 def allocate(code: Code, machine: Machine, *, long: bool = False) -> Program | None:
-    """The code as one program, or None where it does not fit the machine's memories. long: whether more words than fit
-    are tried, which loops may make fewer.
+    """The code as one program, or None where it does not fit the machine's memories and its limit of cycles. long:
+    whether more words than fit are tried, which loops may make fewer. Raises NotLowered for too few vregs.
 
     Constants that no VFILL makes are loaded one by one, or moved out of a tile that holds several: what takes fewer
     cycles.
@@ -229,6 +235,8 @@ def _allocated(
     records = len(rows) + len(given) + len(outputs)
     busy = [_cycles(step, machine) for step in scan.steps]
     total = 2 * records + sum(busy) + rolled.loops + 1 + 4 + len(outputs)
+    if total > p.cycle_limit:
+        return None
     return Program(program, given, tuple(outputs), scan.spills, total if all(busy) else 0, code), total
 
 

@@ -54,6 +54,8 @@ def _matrices(place: Ints, depth: int, machine: Machine, *, stationary: bool, ou
     rows, columns = -(-m // edge), -(-n // edge)
     vectors = min(edge, depth) if stationary else min(edge, m)
     terms = min(ktiles, p.amem_vectors // vectors, p.wmem_tiles)
+    if not terms:
+        return
     # An even share of the K-tiles for every program.
     terms = -(-ktiles // -(-ktiles // terms))
     words = (terms + 2 * edge + 3) if stationary else terms * min(edge, m) + 3
