@@ -141,7 +141,10 @@ def _operand(values: ArrayLike, name: str) -> NDArray[np.int8]:
     given = np.asarray(values)
     if given.ndim != 2 or not given.size or given.dtype.kind not in "iub":
         raise Refusal(
-            "a matrix of integers", where=f"gemm: {name}", got=f"{given.dtype} {given.shape}", limit="2 dimensions"
+            "a matrix of integers, not empty",
+            where=f"gemm: {name}",
+            got=f"{given.dtype} {given.shape}",
+            limit="2 dimensions",
         )
     wide = given.astype(np.int64)
     if wide.min() < -128 or wide.max() > 127:
@@ -248,6 +251,11 @@ def _depth(product: _Product) -> tuple[Part, ...]:
             limit=f"more than {product.edge * (product.system.cores - 1)} terms", hint="split by rows",
         )  # fmt: skip
     parts = tuple(product.part(rows, (start, stop), deep - (stop - start)) for start, stop in shares)
+    if any(image.mxu_result for image in parts[0].images):
+        raise Refusal(
+            "a program leaves its sums in VMEM", where="gemm by depth", got="one row, as mxu_result",
+            limit="more rows, or columns", hint="split by rows",
+        )  # fmt: skip
     slots = [tuple(image.vmem_outputs) for image in parts[0].images]
     if parts[0].carried or not all(s == tuple(range(s[0], s[0] + len(s))) for s in slots):
         raise Refusal(

@@ -138,6 +138,15 @@ def test_a_shorter_depth_gets_zeros_behind_it() -> None:
     assert [part.text() for part in done.parts][1:] == ["rows 0..3, terms 4..7", "rows 0..3, terms 8..8 and 3 zeros"]
 
 
+def test_one_row_stays_whole_and_is_refused_by_depth() -> None:
+    a, b = operands(1, 64, 4)
+    done = check(gemm(a, b, MACHINE, cores=4), a, b)
+    assert [part.text() for part in done.parts][1:] == ["nothing to do"] * 3
+    wanted = "gemm by depth: a program leaves its sums in VMEM; got one row, as mxu_result; the limit is more rows"
+    with pytest.raises(Refusal, match=wanted):
+        gemm(a, b, MACHINE, cores=4, split="depth")
+
+
 def test_sums_that_do_not_fit_a_program_are_refused_by_depth() -> None:
     a, b = operands(4, 600, 4)
     with pytest.raises(Refusal, match="gemm by depth: a program leaves whole sums, side by side; got 300 terms a core"):
@@ -164,8 +173,8 @@ def test_sums_without_room_besides_are_refused() -> None:
 A, B = operands(4, 8, 4)
 REFUSED: dict[str, tuple[dict[str, Any], str]] = {
     "shapes": ({"b": B[:4]}, "gemm: rows of b are columns of a; got 4; the limit is 8"),
-    "dims": ({"a": A[0]}, r"gemm: a: a matrix of integers; got int8 \(8,\); the limit is 2 dimensions"),
-    "floats": ({"b": B.astype(np.float32)}, "gemm: b: a matrix of integers; got float32"),
+    "dims": ({"a": A[0]}, r"gemm: a: a matrix of integers, not empty; got int8 \(8,\); the limit is 2 dimensions"),
+    "floats": ({"b": B.astype(np.float32)}, "gemm: b: a matrix of integers, not empty; got float32"),
     "int8": ({"a": A.astype(int) * 0 + 200}, "gemm: a: an operand of the array is an int8; got 200"),
     "split": ({"split": "columns"}, "gemm: split: no such way; got columns; the limit is rows, depth"),
     "feed": ({"feed": "magic"}, "gemm: feed: no such way; got magic; the limit is records, packed, broadcast"),
