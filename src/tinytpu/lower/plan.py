@@ -30,6 +30,7 @@ from kohakuaccel.graph import (
 from kohakuaccel.graph.index import Index
 from kohakuaccel.graph.native import stored_in
 from kohakuaccel.graph.points import Array
+from kohakuaccel.graph.rewrite.axes import cut_axes
 from kohakuaccel.machine import Machine
 from tinytpu import machines
 from tinytpu.lower.chain import chain
@@ -66,7 +67,8 @@ class Ran:
 
 @dataclass(frozen=True)
 class Plan:
-    """A verified graph and the steps that compute it. values: by name, those that the plan made for parts too."""
+    """A verified graph and the steps that compute it. values: by name, as steps have them: with finer axes than the
+    graph's, and those that the plan made for parts too."""
 
     graph: Graph
     machine: Machine
@@ -95,7 +97,8 @@ class Plan:
             before = total.cycles
             run_step(step, known, self.values, total, notes)
             cycles.append(total.cycles - before)
-        return Ran({label: known[name] for label, name in self.graph.outputs}, total, tuple(cycles), tuple(notes))
+        outputs = {label: known[name].reshape(self.graph[name].shape) for label, name in self.graph.outputs}
+        return Ran(outputs, total, tuple(cycles), tuple(notes))
 
 
 def _given(value: Input, inputs: Mapping[str, ArrayLike]) -> Array:
@@ -134,9 +137,10 @@ def compile_graph(
     """
     machine = machine or machines.load()
     verify(graph)
-    values: dict[str, Value] = dict(graph.by_name)
-    lowering = _Lowering(graph, values, machine, mxu, functions == "unit", [])
-    lowering.groups(grouped(graph.statements), joined=join)
+    finer = cut_axes(graph)
+    values: dict[str, Value] = dict(finer.by_name)
+    lowering = _Lowering(finer, values, machine, mxu, functions == "unit", [])
+    lowering.groups(grouped(finer.statements), joined=join)
     return Plan(graph, machine, tuple(lowering.steps), values)
 
 
