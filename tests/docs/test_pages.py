@@ -1,5 +1,5 @@
-"""Documents are programs: every Python block and every `kohaku` line of the pages runs, and every link
-leads somewhere.
+"""Documents are programs: every Python block and every `kohaku` and `tinytpu` line of the pages runs, and every
+link leads somewhere.
 
 Blocks of a page run top to bottom in one namespace. A block fenced as ```python no-run: reason is left
 out.
@@ -17,8 +17,9 @@ from pathlib import Path
 
 import pytest
 
-from kohakuaccel.cli import main
+from kohakuaccel.cli import main as kohaku
 from kohakutpu import api as ktpu
+from tinytpu.cli import main as tinytpu
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = sorted([ROOT / "README.md", ROOT / "examples" / "README.md", *(ROOT / "docs").rglob("*.md")])
@@ -26,7 +27,8 @@ EXAMPLES = sorted((ROOT / "examples").rglob("*.py"))
 SHORTENED = {"examples/tinygrad/10_digits_mlp.py": ("50",), "examples/tinygrad/11_digits_convnet.py": ("30",)}
 """Steps of trainings, which take minutes; `make bench` runs them whole."""
 FENCE = re.compile(r"^```(?P<words>[^\n]*)\n(?P<body>.*?)^```$", re.MULTILINE | re.DOTALL)
-COMMAND = re.compile(r"(?:\.venv/bin/)?kohaku ")
+COMMANDS = {"kohaku": kohaku, "tinytpu": tinytpu}
+COMMAND = re.compile(rf"(?:\.venv/bin/)?(?:{'|'.join(COMMANDS)}) ")
 LINK = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)")
 
 
@@ -74,22 +76,22 @@ def test_python_blocks_run(page: Path) -> None:
             exec(compile("\n" * block.line + block.body, str(page), "exec"), space)
 
 
-def kohaku_lines(text: str) -> list[list[str]]:
-    """The `kohaku` command lines of a page's plain blocks, as words."""
+def command_lines(text: str) -> list[list[str]]:
+    """The lines of a page's plain blocks that call a command of ours, as words."""
     lines = [line.strip() for block in blocks(text) if not block.words for line in block.body.splitlines()]
     return [shlex.split(line, comments=True) for line in lines if COMMAND.match(line)]
 
 
 @pytest.mark.parametrize("page", PAGES, ids=name_of)
-def test_kohaku_lines_run(page: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_command_lines_run(page: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """In a folder that holds what the repository holds, so that files which a line writes stay out of it."""
     for entry in ROOT.iterdir():
         (tmp_path / entry.name).symlink_to(entry)
     monkeypatch.chdir(tmp_path)
-    for words in kohaku_lines(page.read_text()):
+    for words in command_lines(page.read_text()):
         monkeypatch.setattr(sys, "argv", words)
         with pytest.raises(SystemExit) as left:
-            main()
+            COMMANDS[Path(words[0]).name]()
         assert left.value.code in (None, 0), words
 
 
@@ -142,5 +144,5 @@ def test_fences_are_read_with_their_lines() -> None:
 
 
 def test_command_lines_are_found() -> None:
-    text = "```\n.venv/bin/kohaku doctor  # versions\nmake demo\nkohaku plan a.py 8x8\n```\nkohaku is a word\n"
-    assert kohaku_lines(text) == [[".venv/bin/kohaku", "doctor"], ["kohaku", "plan", "a.py", "8x8"]]
+    text = "```\n.venv/bin/kohaku doctor  # versions\nmake demo\ntinytpu run a.tasm\n```\nkohaku is a word\n"
+    assert command_lines(text) == [[".venv/bin/kohaku", "doctor"], ["tinytpu", "run", "a.tasm"]]
