@@ -127,7 +127,7 @@ def _rescaled(layer: QuantisedLayer, sums: g.Tensor) -> g.Tensor:
         moved = _words(sums, lambda a, b: op("add", a, b), channels(bias, "bias"), name=f"{layer.name}_moved")
         return g.requantise(moved, factor, how.shift, low=how.low)
     # The same in 32 bits: the bias and the half are one number, and bounds are met before the shift.
-    least, greatest = how.low << how.shift, min((MOST + 1 << how.shift) - 1, (1 << 31) - 1)
+    least, greatest = max(how.low << how.shift, -1 << 31), min((MOST + 1 << how.shift) - 1, (1 << 31) - 1)
 
     def body(value: Expr, scale: Expr, more: Expr) -> Expr:
         moved = op("add", op("mul", value, scale), more)

@@ -22,6 +22,8 @@ from tinytpu.models.layers import Conv, Dense, Floats, Layer, MaxPool, Shape, fo
 
 MOST = 127
 """The greatest int8; -128 is left out of weights, so that they are symmetric."""
+NEAR = 1 / 64
+"""Of the greatest scale of a layer's channels, the least that a channel has."""
 MAX_SHIFT = 31
 """What the machine's requantisation can shift by (datasheet 8)."""
 
@@ -147,11 +149,12 @@ def _greatest(values: Floats, where: str) -> float:
 
 
 def _weights(layer: Dense | Conv, per_channel: bool) -> tuple[NDArray[np.int8], NDArray[np.float64]]:
-    """int8 weights, and their scales: float64[out] or [1]. A channel of zeros has the scale 1."""
+    """int8 weights, and their scales: float64[out] or [1]. No channel's is less than NEAR of the greatest: factors of
+    all channels share a shift, and a bias of finer units would leave them few bits."""
     weight = layer.weight.astype(np.float64)
     flat = np.abs(weight).reshape(len(weight), -1)
     greatest = flat.max(1) if per_channel else flat.max(keepdims=True).reshape(1)
-    scales = np.where(greatest > 0, greatest, MOST) / MOST
+    scales = np.maximum(greatest, (greatest.max() or MOST) * NEAR) / MOST
     found = np.rint(weight / scales.reshape(-1, *(1,) * (weight.ndim - 1)))
     return found.astype(np.int8), scales
 

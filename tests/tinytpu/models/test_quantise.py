@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -11,6 +12,7 @@ from numpy.typing import NDArray
 from kohakuaccel.diagnostics import Refusal
 from tinytpu.models.layers import Dense, Layer, MaxPool, forward, shapes
 from tinytpu.models.quantisation import Quantised, QuantisedLayer, quantise
+from tinytpu.models.reference import sums
 from tinytpu.models.train import conv, dense, drawn
 
 
@@ -63,6 +65,23 @@ def test_a_greatest_factor_that_rounds_up_keeps_its_bits() -> None:
     rescale = first(made).rescale
     assert rescale is not None
     assert rescale.factor.max() < 256
+
+
+@pytest.mark.parametrize("near", [0.0, 1e-6, 1e-4])
+def test_a_channel_of_no_weights_or_tiny_ones_costs_the_others_nothing(near: float) -> None:
+    x = np.random.default_rng(0).random((64, 16)).astype(np.float32)
+    hidden, last = drawn((dense("a", 16, 12), dense("b", 12, 5, relu=False)))
+    assert isinstance(hidden, Dense)
+    weight, bias = hidden.weight.copy(), hidden.bias.copy()
+    weight[3] *= near
+    bias[3] = 0.3
+    layers = replace(hidden, weight=weight, bias=bias), last
+    made = quantise(layers, x)
+    assert np.abs(first(made).weight[3]).max() <= 1
+    ending = made.layers[-1]
+    assert isinstance(ending, QuantisedLayer)
+    right = forward(layers, x)[-1]
+    assert np.abs(sums(made, made.inputs(x)) * ending.scales - right).max() < 0.02 * np.abs(right).max()
 
 
 def test_inputs_are_rounded_and_held_to_the_scale() -> None:
