@@ -1,6 +1,7 @@
 """A layer as a graph: a product, its bias, max(y, 0) and requantisation become programs.
 
 .venv/bin/python examples/tinytpu/02_graph.py
+.venv/bin/kohaku run examples/tinytpu/02_graph.py --machine tinytpu_8x8
 """
 
 import numpy as np
@@ -9,6 +10,7 @@ from kohakuaccel.graph import WORDS, Range
 from kohakuaccel.graph import build as g
 from kohakuaccel.graph.expr import Cast, op
 from tinytpu.lower import compile_graph
+from tinytpu.machines.choice import chosen
 from tinytpu.trace.planned import took
 from tinytpu.trace.spans import UNITS
 
@@ -23,7 +25,7 @@ def main() -> int:
     product = op("mul", Cast(x.at(m, k), S32), Cast(w.at(k, n), S32))
     sums = b.statement(S32, (m, n), product, ("sum", [k]), "sums")
     y = g.requantise(sums + bias, 77, 16, low=0)  # (sums * 77 + 2**15) >> 16, held to 0..127
-    plan = compile_graph(b.graph(y=y))
+    plan = compile_graph(b.graph(y=y), chosen())  # the datasheet's machine, or what `kohaku run --machine` names
     print(plan.text())
 
     rng = np.random.default_rng(0)

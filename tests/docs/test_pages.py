@@ -19,7 +19,9 @@ import pytest
 
 from kohakuaccel.cli import main as kohaku
 from kohakutpu import api as ktpu
+from tinytpu import machines
 from tinytpu.cli import main as tinytpu
+from tinytpu.machines import choice
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = sorted([ROOT / "README.md", ROOT / "examples" / "README.md", *(ROOT / "docs").rglob("*.md")])
@@ -62,9 +64,10 @@ def name_of(path: Path) -> str:
 
 
 @pytest.fixture(autouse=True)
-def default_machine() -> Iterator[None]:
+def default_machines() -> Iterator[None]:
     yield
     ktpu.use("ship_3x2")
+    choice.use(machines.load())
 
 
 @pytest.mark.parametrize("page", PAGES, ids=name_of)
