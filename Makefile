@@ -42,7 +42,7 @@ format: $(STAMP)
 # The compiled kernels are cached on disk; this fills the cache before two test processes share it. The clock has as
 # much to compile as half of the machine, so both processors are busy.
 warm: $(STAMP)
-	$(PY) -c "import kohakutpu.sim.loop, kohakutpu.sim.programs, tinytpu.units.sets" & clock=$$!; \
+	$(PY) -c "import kohakutpu.sim.loop, kohakutpu.sim.programs, tinytpu.units.sets, tinytpu.cores.network" & clock=$$!; \
 	$(VENV)/bin/kohaku doctor && wait $$clock
 
 bench: $(STAMP)

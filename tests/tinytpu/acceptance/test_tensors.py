@@ -35,7 +35,15 @@ MODULES = (
     random_programs,
 )
 TABLES = [rows for module in MODULES for rows in module.TABLES]
-MARKED = [pytest.param(t, id=f"{t.area}, {t.name}", marks=[pytest.mark.slow] if t.slow else []) for t in TABLES]
+FAST = 20
+"""Rows of a table that the fast tier has time for."""
+
+
+def slow(t: Table) -> bool:
+    return t.slow or len(t.checks) > FAST
+
+
+MARKED = [pytest.param(t, id=f"{t.area}, {t.name}", marks=[pytest.mark.slow] if slow(t) else []) for t in TABLES]
 
 
 @pytest.mark.parametrize("rows", MARKED)
