@@ -87,11 +87,44 @@ LONG = (
 )
 RANDOM = "input a: U64[9]\ninput b: U64[9]\no: U64[i<9] = threefry(a[i], b[i])\noutput o"
 
+OUTER = """
+input a: S8[6,1]
+input w: S8[1,7]
+input b: S32[7]
+p: S32[i<6,j<7] = sum[k<1] cast(a[i, k], S32) * cast(w[k, j], S32)
+o: S32[i<6,j<7] = max(p[i, j] + b[j], cast(0, S32))
+output o
+"""
+LAYERS = """
+input a: S8[4,4]
+input w: S8[4,4]
+input v: S8[4,4]
+p: S32[i<4,j<4] = sum[k<4] cast(a[i, k], S32) * cast(w[k, j], S32)
+q: S8[i<4,j<4] = cast(min(max(SHIFTED, cast(-128, S64)), cast(127, S64)), S8)
+o: S32[i<4,j<4] = sum[k<4] cast(q[i, k], S32) * cast(v[k, j], S32)
+output o
+""".replace("SHIFTED", "shr(cast(p[i, j], S64) * cast(37, S64) + cast(512, S64), cast(10, S64))")
+ROWS = [
+    "input a: S8[1,4]\ninput w: S8[4,4]\ninput b: S32[4]\n"
+    "p: S32[i<1,j<4] = sum[k<4] cast(a[i, k], S32) * cast(w[k, j], S32)\n"
+    f"o: S32[i<1,j<4] = {body}\noutput o"
+    for body in ("p[i, j] + b[j]", "p[i, j] - b[j]", "p[i, j] * b[j]", "max(p[i, j], b[j])", "min(p[i, j], b[j])")
+]
+POWER = f"input a: S32[20]\no: S32[i<20] = {' * '.join(['a[i]'] * 40)}\noutput o"
+UNIT = tuple(
+    "input a: S8[4,4]\ninput b: S8[4,4]\ninput x: FP32[16]\n"
+    "p: S32[i<4,j<4] = sum[k<4] cast(a[i, k], S32) * cast(b[k, j], S32)\n"
+    f"o: FP32[i<16] = {body}\noutput o\noutput p"
+    for body in ("exp2(x[i])", "log2(x[i])", "sin(x[i])")
+)
+"""With the vector unit's own functions, in the background of a product."""
+
 GRAPHS: tuple[str, ...] = (
     *_maps("S32", WORDS, 16), *_maps("S32", WORDS[:8], 100), *_maps("FP32", REALS, 16),
     *_maps("S8", NARROW, 64), *_maps("U8", NARROW[:5], 64), *_maps("U32", NARROW[:5], 16), *_maps("S16", NARROW, 16),
     *_maps("BOOL", ("a[i] & b[i]", "a[i] | b[i]", "~a[i]"), 16),
     *_folds("S32"), *_folds("FP32"), *_folds("S8"), *_folds("U32"), *_products(), SOFTMAX, BROADCASTS, LONG, RANDOM,
+    OUTER, LAYERS, *ROWS, POWER,
 )  # fmt: skip
 
 
@@ -101,8 +134,10 @@ def emitted() -> tuple[frozenset[SXU], frozenset[VPU]]:
     opcodes: set[SXU] = set()
     operations: set[VPU] = set()
     fused = (SXU.VPU, SXU.VPU_BG, SXU.MXU_VPU_EPILOGUE)
-    for text in GRAPHS:
-        for step in compile_graph(graph.parse(text)).steps:
+    plans = [compile_graph(graph.parse(text)) for text in GRAPHS]
+    plans += [compile_graph(graph.parse(text), functions="unit") for text in UNIT]
+    for plan in plans:
+        for step in plan.steps:
             for row in (row for one in listed(step) for row in one.program.rows.tolist()):
                 opcodes.add(SXU(row[Column.OP]))
                 if row[Column.OP] in fused:

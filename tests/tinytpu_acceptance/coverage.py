@@ -17,7 +17,7 @@ from typing import Any
 
 from tinytpu.isa import SXU, VPU
 from tinytpu_acceptance.areas import AREAS, LAWS, TABLES, Area
-from tinytpu_acceptance.corpus import GRAPHS, emitted
+from tinytpu_acceptance.corpus import GRAPHS, UNIT, emitted
 from tinytpu_acceptance.spec import SPEC
 from tinytpu_acceptance.table import Check
 
@@ -190,7 +190,7 @@ def page() -> str:
         "Laws": ("The datasheet's properties (17).\n", laws()),
         "tinyspec": ("The datasheet's areas (15).\n", spec()),
         "Opcodes of the sequencer": (
-            ABOUT_OPCODES.format(graphs=len(GRAPHS), count=len(lowered), all=len(SXU)),
+            ABOUT_OPCODES.format(graphs=len(GRAPHS) + len(UNIT), count=len(lowered), all=len(SXU)),
             opcodes(),
         ),
         "Operations of the vector unit": (ABOUT_OPERATIONS.format(count=len(operated), all=len(VPU)), operations()),
