@@ -31,63 +31,101 @@ def verify(graph: Graph) -> Graph:
     return graph
 
 
-def kind(expr: Expr, values: Mapping[str, Value]) -> Kind:
-    """The kind of an expression; a `DefinitionError` where kinds mix or a value is unknown."""
-    if isinstance(expr, Const):
-        return expr.kind
-    if isinstance(expr, Iota):
-        return "int"
-    if isinstance(expr, Cast):
-        kind(expr.arg, values)
-        return kind_of(expr.dtype)
-    if isinstance(expr, Bits):
+class Types:
+    """Kinds and formats of expressions over `values`, which stay the same meanwhile: each expression is asked once."""
+
+    def __init__(self, values: Mapping[str, Value]) -> None:
+        self.values = values
+        self._kinds: dict[int, tuple[Expr, Kind]] = {}
+        self._formats: dict[int, tuple[Expr, DType | None]] = {}
+
+    def kind(self, expr: Expr) -> Kind:
+        """The kind of an expression; a `DefinitionError` where kinds mix or a value is unknown."""
+        found = self._kinds.get(id(expr))
+        if found is None:
+            self._kinds[id(expr)] = found = expr, self._kind(expr)
+        return found[1]
+
+    def format_of(self, expr: Expr) -> DType | None:
+        """The format an expression is written in: that of what it reads or was cast to; None for numbers alone.
+
+        An operation of several formats has the one that holds all others, else the first.
+        """
+        found = self._formats.get(id(expr))
+        if found is None:
+            self._formats[id(expr)] = found = expr, self._format(expr)
+        return found[1]
+
+    def map_formats(self, expr: Op) -> list[DType]:
+        """The formats of an operation's arguments that have one; of a where, those it chooses between."""
+        args = expr.args[1:] if expr.name == "where" else expr.args
+        return [f for f in map(self.format_of, args) if f is not None]
+
+    def _kind(self, expr: Expr) -> Kind:
+        if isinstance(expr, Const):
+            return expr.kind
+        if isinstance(expr, Iota):
+            return "int"
+        if isinstance(expr, Cast):
+            self.kind(expr.arg)
+            return kind_of(expr.dtype)
+        if isinstance(expr, Bits):
+            return self._bits(expr)
+        if isinstance(expr, Read):
+            if expr.value not in self.values:
+                raise DefinitionError(f"reads the unknown value {expr.value!r}{did_you_mean(expr.value, self.values)}")
+            return kind_of(self.values[expr.value].dtype)
+        assert isinstance(expr, Op)
+        signature = OPS[expr.name]
+        kinds = [self.kind(a) for a in expr.args]
+        if expr.name == "where" and kinds.pop(0) != "bool":
+            raise DefinitionError(f"where asks a truth value, in {expr}")
+        if kinds[0] == "word" and len({f.name for f in self.map_formats(expr)}) > 1:
+            raise DefinitionError(f"words of one format are combined; cast one of them, in {expr}")
+        if len(set(kinds)) != 1 or kinds[0] not in signature.kinds:
+            raise DefinitionError(
+                f"{expr.name} takes {' or '.join(signature.kinds)}, not {', '.join(kinds)}, in {expr}"
+            )
+        return signature.result or kinds[0]
+
+    def _bits(self, expr: Bits) -> Kind:
         source = expr.source
         if width(source) != width(expr.dtype) or not width(source):
             raise DefinitionError(f"bits are taken of a value of as many bits, not {source} to {expr.dtype}, in {expr}")
-        if kind(expr.arg, values) != kind_of(source) or (
-            format_of(expr.arg, values) not in (None, source) and (kind_of(source) == "word")
+        if self.kind(expr.arg) != kind_of(source) or (
+            self.format_of(expr.arg) not in (None, source) and (kind_of(source) == "word")
         ):
             raise DefinitionError(f"bits are taken of a value of the format named, in {expr}")
         return kind_of(expr.dtype)
-    if isinstance(expr, Read):
-        if expr.value not in values:
-            raise DefinitionError(f"reads the unknown value {expr.value!r}{did_you_mean(expr.value, values)}")
-        return kind_of(values[expr.value].dtype)
-    assert isinstance(expr, Op)
-    signature = OPS[expr.name]
-    kinds = [kind(a, values) for a in expr.args]
-    if expr.name == "where" and kinds.pop(0) != "bool":
-        raise DefinitionError(f"where asks a truth value, in {expr}")
-    if kinds[0] == "word" and len({f.name for f in map_formats(expr, values)}) > 1:
-        raise DefinitionError(f"words of one format are combined; cast one of them, in {expr}")
-    if len(set(kinds)) != 1 or kinds[0] not in signature.kinds:
-        raise DefinitionError(f"{expr.name} takes {' or '.join(signature.kinds)}, not {', '.join(kinds)}, in {expr}")
-    return signature.result or kinds[0]
+
+    def _format(self, expr: Expr) -> DType | None:
+        if isinstance(expr, Read):
+            return self.values[expr.value].dtype
+        if isinstance(expr, Cast | Bits):
+            return expr.dtype
+        if isinstance(expr, Op):
+            if OPS[expr.name].result == "bool":
+                return BOOL
+            found = list(dict.fromkeys(self.map_formats(expr)))
+            if len(found) < 2:
+                return found[0] if found else None
+            return next((f for f in found if all(f.is_exact_from(other) for other in found)), found[0])
+        return None
+
+
+def kind(expr: Expr, values: Mapping[str, Value]) -> Kind:
+    """See `Types.kind`."""
+    return Types(values).kind(expr)
 
 
 def map_formats(expr: Op, values: Mapping[str, Value]) -> list[DType]:
-    """The formats of an operation's arguments that have one; of a where, those it chooses between."""
-    args = expr.args[1:] if expr.name == "where" else expr.args
-    return [f for f in (format_of(a, values) for a in args) if f is not None]
+    """See `Types.map_formats`."""
+    return Types(values).map_formats(expr)
 
 
 def format_of(expr: Expr, values: Mapping[str, Value]) -> DType | None:
-    """The format an expression is written in: that of what it reads or was cast to; None for numbers alone.
-
-    An operation of several formats has the one that holds all others, else the first.
-    """
-    if isinstance(expr, Read):
-        return values[expr.value].dtype
-    if isinstance(expr, Cast | Bits):
-        return expr.dtype
-    if isinstance(expr, Op):
-        if OPS[expr.name].result == "bool":
-            return BOOL
-        found = list(dict.fromkeys(map_formats(expr, values)))
-        if len(found) < 2:
-            return found[0] if found else None
-        return next((f for f in found if all(f.is_exact_from(other) for other in found)), found[0])
-    return None
+    """See `Types.format_of`."""
+    return Types(values).format_of(expr)
 
 
 def width(dtype: DType) -> int:

@@ -163,6 +163,12 @@ def allocate(code: Code, machine: Machine, *, long: bool = False) -> Program | N
     direct = [line for line in lines if line.form == "STORE" and line.sources[0][1] in code.given]
     lines = [line for line in lines if line.form != "STORE" or line.sources[0][1] not in code.given]
     shown = [(code.given[line.sources[0][1]], line.place) for line in direct if line.place is not None]
+    given = {code.given[value] for line in lines for value in line.reads() if value in code.given}
+    taken = {source for source in given if not isinstance(source, Fill)} | {source for source, _ in shown}
+    if len(taken) > p.vmem_tiles or len(shown) + sum(line.place is not None for line in lines) > p.max_outputs:
+        return None
+    if sum(line.form != TOUCH for line in lines) + len(given) >= most:  # each source takes an instruction at least
+        return None
     pools = _pools(code, lines, p.rows * p.columns) if p.vregs >= POOLED_FROM else ({}, {})
     found = [
         _allocated(code, lines, shown, *way, machine, most) for way in (pools, ({}, {})) if way[0] or way is not pools

@@ -28,15 +28,14 @@ from kohakuaccel.graph import (
     Value,
     WordFormat,
 )
-from kohakuaccel.graph.expr import OPS
 from kohakuaccel.graph.native import Box
 from kohakuaccel.graph.requant import WIDE, Requantised, as_requantised
 from kohakuaccel.graph.scalar import to_word
-from kohakuaccel.graph.verify import format_of, kind, map_formats
 from kohakuaccel.numerics import FP32, INT32
 from tinytpu.isa.codes import VPU
 from tinytpu.lower.code import Code, Leaf, Result
 from tinytpu.lower.data import Data
+from tinytpu.lower.facts import Facts
 from tinytpu.lower.numbers import Tile, convert, halves, identity, operate, reinterpret, serial, wide
 from tinytpu.lower.numbers.base import bits_of, check_format, integer, is_real
 from tinytpu.lower.numbers.operations import constant
@@ -55,6 +54,13 @@ class Plans:
     bounded: dict[tuple[int, str], None] = field(default_factory=dict[tuple[int, str], None])
     found: list[Data] = field(default_factory=list[Data])
     number: dict[Data, int] = field(default_factory=dict[Data, int])
+    _facts: Facts | None = None
+
+    def facts(self, names: Mapping[str, Value]) -> Facts:
+        """What is known of the stage's expressions; all its bodies read the same values."""
+        if self._facts is None or self._facts.values is not names:
+            self._facts = Facts(names)
+        return self._facts
 
     def leaf(self, data: Data, tile: int, step: int) -> Leaf:
         if data not in self.number:
@@ -62,25 +68,6 @@ class Plans:
             self.found.append(data)
         own = data.by_point or (data.by_fold and self.chunked)
         return Leaf(self.number[data], tile if own else None, step if data.by_fold else None)
-
-
-def host_filled(expr: Expr) -> bool:
-    """Whether an expression is integers that follow from indices alone: known before a program runs."""
-    nodes = list(expr.walk())
-    return any(isinstance(e, Iota) for e in nodes) and not any(isinstance(e, Read) for e in nodes)
-
-
-def number_alone(expr: Expr) -> bool:
-    """Whether an expression is made of numbers alone."""
-    return not any(isinstance(e, Read | Iota) for e in expr.walk())
-
-
-def widest(expr: Op, names: Mapping[str, Value]) -> DType | None:
-    """The format that an operation computes in."""
-    if OPS[expr.name].result != "bool":
-        return format_of(expr, names)
-    found = map_formats(expr, names)
-    return next((f for f in found if all(f.is_exact_from(g) for g in found)), found[0] if found else None)
 
 
 EXACT = ("max", "min", "neg", "abs", "where", "cut", "floor")
@@ -119,14 +106,14 @@ class Body:
         if isinstance(expr, Const):
             return constant(self.code, expr.value, {"real": FP32, "int": INT32, "bool": BOOL}[expr.kind])
         if isinstance(expr, Cast) and isinstance(expr.arg, Const) and isinstance(expr.dtype, WordFormat):
-            check_format(expr.dtype, str(expr))
+            check_format(expr.dtype, expr)
             number = np.asarray(expr.arg.value, np.float64 if expr.arg.kind == "real" else np.int64)
             return constant(self.code, int(to_word(number, expr.dtype)), expr.dtype)
         if isinstance(expr, Read):
             return self._read(expr, step, pad)
-        if isinstance(expr, Op | Cast) and number_alone(expr):
+        if isinstance(expr, Op | Cast) and self.facts.number_alone(expr):
             return self._number(expr)
-        if host_filled(expr) and kind(expr, self.names) != "real":
+        if self.facts.host_filled(expr) and self.facts.kind(expr) != "real":
             return self._index(expr, step)
         if isinstance(expr, Iota):  # of a gathered index
             value = self._leaf(expr, INT32, step)
@@ -140,12 +127,11 @@ class Body:
         made = None if requantisation is None else self._requantised(requantisation, step)
         if made is not None:
             return made
-        check_operands(expr, self.names)
         return self._operation(expr, step)
 
     def _operation(self, expr: Op, step: int) -> Tile:
         """An operation; reals of 16 bits are computed in binary32, and each result is rounded to their format."""
-        half = widest(expr, self.names)
+        half = self.facts.widest(expr)
         if half is None or not halves.is_half(half):
             found = self._serial(expr, step) if self.plans.unit and expr.name in serial.OPCODES else None
             if found is not None:
@@ -165,13 +151,13 @@ class Body:
 
     def _number(self, expr: Expr) -> Tile:
         """A number that follows from numbers alone."""
-        dtype = format_of(expr, self.names)
-        what = kind(expr, self.names)
+        dtype = self.facts.format_of(expr)
+        what = self.facts.kind(expr)
         dtype = {"real": FP32, "int": INT32, "bool": BOOL}.get(what, dtype) if dtype in (None, FP64) else dtype
         with np.errstate(all="ignore"):
             found = np.asarray(Box((), {}, self.names).value(expr, dtype)).reshape(())
         assert dtype is not None
-        return constant(self.code, found.item() if what != "real" else float(found), check_format(dtype, str(expr)))
+        return constant(self.code, found.item() if what != "real" else float(found), check_format(dtype, expr))
 
     def _requantised(self, found: Requantised, step: int) -> Tile | None:
         """None where a value or a factor may be beyond 32 bits."""
@@ -233,7 +219,7 @@ class Body:
         return wide.made(Pair(low, self._leaf(expr, dtype, step, padded, 1)), dtype, found)
 
     def _index(self, expr: Expr, step: int) -> Tile:
-        dtype = check_format(format_of(expr, self.names) or INT32, str(expr))
+        dtype = check_format(self.facts.format_of(expr) or INT32, expr)
         if expr not in self.spans:
             found = Data(expr, dtype, self.statement.ranges, self.statement.reduced, by_point=True, by_fold=True)
             reach = np.asarray(found.exact(self.names))
@@ -241,6 +227,10 @@ class Body:
         if wide.is_wide(dtype):
             return self._words(expr, dtype, self.spans[expr], step, None)
         return integer(self._leaf(expr, dtype, step), dtype, *self.spans[expr], str(expr))
+
+    @cached_property
+    def facts(self) -> Facts:
+        return self.plans.facts(self.names)
 
     @cached_property
     def reach(self) -> Reach:
@@ -345,11 +335,3 @@ def leave(code: Code, a: Tile, number: int, tile: int) -> None:
     code.store(halves.given(code, a) if halves.is_half(a.dtype) else a.value, Result(number, tile))
     if a.top is not None:
         code.store(a.top, Result(~number, tile))
-
-
-def check_operands(expr: Op, names: Mapping[str, Value]) -> None:
-    """Refuses operations over formats that lanes cannot hold. Raises NotLowered."""
-    for arg in expr.args:
-        found = format_of(arg, names)
-        if found is not None:
-            check_format(found, str(expr)[:200])

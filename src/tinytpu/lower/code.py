@@ -116,6 +116,15 @@ class Code:
         found = self.given.get(value)
         return found.bits if isinstance(found, Fill) else None
 
+    def until(self, lines: int, values: int) -> Code:
+        """The code as it was when it had so many lines and values, to be read only."""
+        return Code(self.lines[:lines], {v: s for v, s in self.given.items() if v < values}, {}, values)
+
+    @property
+    def size(self) -> tuple[int, int]:
+        """How many lines and values it has, see `until`."""
+        return len(self.lines), self._count
+
     def emit(self, form: str, sources: Mapping[str, int], fields: Mapping[str, int | str] | None = None) -> int:
         """An instruction without effects besides its value; an equal one is not made again."""
         line = (form, tuple(sources.items()), tuple((fields or {}).items()))

@@ -10,7 +10,7 @@ from math import prod
 
 from kohakuaccel.graph import BOOL, Expr, Graph, Iota, Range, Read, Statement, kind_of
 from kohakuaccel.graph.index import Index
-from tinytpu.lower.body import host_filled
+from tinytpu.lower.facts import host_filled
 
 
 def grouped(statements: Sequence[Statement]) -> list[list[Statement]]:

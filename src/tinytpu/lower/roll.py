@@ -81,7 +81,10 @@ def _windows(rows: Sequence[list[int]], machine: Machine, shortest: int) -> Iter
         return
     level, repeated = _nesting(rows)
     for body in range(shortest, min(LONGEST, len(rows) // 2) + 1):
-        for start, length in _runs(ids[:-body] == ids[body:]):
+        equal = ids[:-body] == ids[body:]
+        if np.count_nonzero(equal) < body:
+            continue  # no window of so many words is there twice
+        for start, length in _runs(equal):
             for shift in range(min(body, length - body + 1)):
                 count = min((length - shift) // body + 1, COUNTS)
                 at = start + shift

@@ -104,12 +104,21 @@ class _Builder:
         self.plans = Plans(layout.chunks > 1, unit)
         self.checked, self.exact = False, exact
         self.spans = dict[object, tuple[int, int]]()
+        self.made, self.sizes = Code(), list[tuple[int, int]]()
+        self.programs = dict[int, Program | None]()
 
     def code(self, tiles: int) -> Code:
-        code = Code()
-        for tile in range(tiles):
-            self._tile(code, tile)
-        return code
+        """The code of tiles from the first on; each is made once."""
+        while len(self.sizes) < tiles:
+            self._tile(self.made, len(self.sizes))
+            self.sizes.append(self.made.size)
+        return self.made.until(*self.sizes[tiles - 1])
+
+    def allocated(self, tiles: int, machine: Machine) -> Program | None:
+        """Their program, or None where it does not fit."""
+        if tiles not in self.programs:
+            self.programs[tiles] = allocate(self.code(tiles), machine)
+        return self.programs[tiles]
 
     def _tile(self, code: Code, tile: int) -> None:
         known: dict[str, Tile] = {}
@@ -141,10 +150,11 @@ def cut(code: Code, machine: Machine) -> list[Program]:
     programs: list[Program] = []
     given = dict(code.given)
     while lines:
+        last = {value: n for n, line in enumerate(lines) for value in line.reads()}
         low, high, best = 1, min(len(lines), machine.params.program_words), None
         while low <= high:
             middle = (low + high) // 2
-            found = allocate(_part(lines, given, middle), machine)
+            found = allocate(_part(lines, given, middle, last), machine)
             if found is None:
                 high = middle - 1
             else:
@@ -159,11 +169,11 @@ def cut(code: Code, machine: Machine) -> list[Program]:
     return programs
 
 
-def _part(lines: Sequence[Line], given: Mapping[int, object], at: int) -> Code:
-    """The first lines as a code of its own, which leaves what later lines read."""
-    first, rest = lines[:at], lines[at:]
-    later = {value for line in rest for value in line.reads()}
-    left = [line.dst for line in first if line.dst is not None and line.dst in later]
+def _part(lines: Sequence[Line], given: Mapping[int, object], at: int, last: Mapping[int, int]) -> Code:
+    """The first lines as a code of its own, which leaves what later lines read. last: the last line that reads each
+    value."""
+    first = lines[:at]
+    left = [line.dst for line in first if line.dst is not None and last.get(line.dst, -1) >= at]
     stores = [Line("STORE", None, (("src", value),), (), Carry(value)) for value in left]
     return Code([*first, *stores], dict(given))  # pyright: ignore[reportArgumentType] - sources, as in the code it is a part of
 
@@ -197,7 +207,7 @@ def most_that_fit(
 
 def _units(builder: _Builder, tiles: int, machine: Machine) -> tuple[tuple[Unit, ...], tuple[int, ...]]:
     """Units for a number of tiles; a tile that is too large for a program, with loops too, is cut."""
-    made = most_that_fit(lambda count: allocate(builder.code(count), machine), tiles)
+    made = most_that_fit(lambda count: builder.allocated(count, machine), tiles)
     if made is None:
         long = allocate(builder.code(1), machine, long=True)
         programs = [long] if long is not None else cut(builder.code(1), machine)

@@ -41,15 +41,15 @@ def span(dtype: DType) -> tuple[int, int]:
     return int(dtype.lowest), int(dtype.max)
 
 
-def check_format(dtype: DType, where: str) -> DType:
-    """The format, where lanes can hold it. Raises NotLowered."""
+def check_format(dtype: DType, where: object) -> DType:
+    """The format, where lanes can hold it. Raises NotLowered. where: what has it, spelled only then."""
     if dtype in (FP32, FP16, BF16, BOOL):
         return dtype
     if isinstance(dtype, WordFormat) or (isinstance(dtype, IntFormat) and dtype.bits <= 32):
         return dtype
     hint = "cast to a word or to float32 on the host" if kind_of(dtype) in ("int", "real") else ""
     raise NotLowered(
-        "lanes hold words, truth values and reals of up to 32 bits", where=where, got=dtype.name, hint=hint
+        "lanes hold words, truth values and reals of up to 32 bits", where=str(where)[:200], got=dtype.name, hint=hint
     )
 
 
