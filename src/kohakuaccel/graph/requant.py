@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from kohakuaccel.diagnostics import Refusal
 from kohakuaccel.graph.dtypes import WORDS
 from kohakuaccel.graph.expr import Cast, Const, Expr, Op
+from kohakuaccel.numerics import INT32
 
 WIDE = WORDS["S64"]
 SHIFTS = range(1, 63)
@@ -34,6 +35,11 @@ def requantised(value: Expr, factor: int | Expr, shift: int, low: int = -128, hi
     """The expression, rounded, in S64. value and factor: words or integers of up to 32 bits. Raises Refusal."""
     if shift not in SHIFTS:
         raise Refusal("a requantisation shifts right", where="requantise", got=shift, limit=f"1..{SHIFTS[-1]}")
+    if isinstance(factor, int) and not INT32.lowest <= factor <= INT32.max:  # else the product may leave 64 bits
+        raise Refusal(
+            "a factor is an int32", where="requantise", got=factor, limit=f"{INT32.lowest:.0f}..{INT32.max:.0f}",
+            hint="halve it, and shift by one less",
+        )  # fmt: skip
 
     def word(number: int) -> Expr:
         return Cast(Const(number), WIDE)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from itertools import pairwise
+from typing import Any
 
 import numpy as np
 import pytest
@@ -89,12 +90,18 @@ def test_a_form_is_recognised_however_its_operands_stand_and_only_that_form() ->
 
 
 @pytest.mark.parametrize(
-    ("shift", "low", "why"), [(0, -128, "shifts right; got 0; the limit is 1..62"), (1, -129, "bounds")]
+    ("factor", "shift", "low", "why"),
+    [
+        (3, 0, -128, "shifts right; got 0; the limit is 1..62"),
+        (3, 1, -129, "bounds"),
+        (1 << 31, 8, -128, r"a factor is an int32; got 2147483648; the limit is -2147483648\.\.2147483647"),
+        (0.5, 8, -128, "a factor is an integer; got 0.5"),
+    ],
 )
-def test_wrong_scales_are_refused(shift: int, low: int, why: str) -> None:
+def test_wrong_scales_are_refused(factor: Any, shift: int, low: int, why: str) -> None:
     x = g.Builder().input("x", (4,), S32)
     with pytest.raises(Refusal, match=why):
-        g.requantise(x, 3, shift, low)
+        g.requantise(x, factor, shift, low)
 
 
 def test_a_layer_with_bias_relu_and_factors_per_channel() -> None:

@@ -125,10 +125,12 @@ def requantise(
     """clamp((x * factor + 2**(shift - 1)) >> shift, low, high), exact in 64 bits: ties go up.
 
     x: integers of up to 32 bits. factor: one number, or a tensor that broadcasts (one per channel). Raises Refusal for
-    a shift that is not 1..62 and for bounds that `dtype` does not hold.
+    a shift that is not 1..62, a factor that is no int32, and bounds that `dtype` does not hold.
     """
     if not dtype.lowest <= low <= high <= dtype.max:
         raise Refusal("the bounds of a requantisation are in its format", where="requantise", got=f"{low}..{high}")
+    if not isinstance(factor, Tensor) and factor != int(factor):
+        raise Refusal("a factor is an integer", where="requantise", got=factor, hint="double it, and shift by one more")
 
     def body(a: Expr, *rest: Expr) -> Expr:
         return Cast(requantised(a, rest[0] if rest else int(factor), shift, low, high), dtype)  # pyright: ignore[reportArgumentType] - a number where no tensor is given
