@@ -16,6 +16,7 @@ from numpy.typing import ArrayLike
 
 from kohakuaccel.diagnostics import Refusal
 from kohakuaccel.graph import (
+    BOOL,
     Constant,
     Graph,
     Input,
@@ -31,9 +32,12 @@ from kohakuaccel.graph.index import Index
 from kohakuaccel.graph.native import stored_in
 from kohakuaccel.graph.points import Array
 from kohakuaccel.graph.rewrite.axes import cut_axes
+from kohakuaccel.graph.verify import format_of
 from kohakuaccel.machine import Machine
+from kohakuaccel.numerics import FP32, INT32
 from tinytpu import machines
 from tinytpu.lower.chain import chain
+from tinytpu.lower.errors import NotLowered
 from tinytpu.lower.groups import addresses, grouped, left_of
 from tinytpu.lower.joined import join
 from tinytpu.lower.packed import pack
@@ -314,7 +318,13 @@ class _Lowering:
     def _parts(self, statement: Statement) -> None:
         """A fold in parts, and the fold of the parts."""
         assert statement.reduction is not None
-        first = in_parts(statement, self.values, self.machine, unit=self.unit)
+        try:
+            first = in_parts(statement, self.values, self.machine, unit=self.unit)
+        except NotLowered:
+            if isinstance(statement.body, Read):
+                raise
+            self._terms(statement)
+            return
         self.steps.append(first)
         taken = {r.name for r in statement.ranges}
         name = next(n for n in ("part", *(f"part_{k}" for k in range(len(taken)))) if n not in taken)
@@ -324,3 +334,16 @@ class _Lowering:
         body = Read(parts, (Index.of(part), *(Index.of(r) for r in statement.ranges)))
         fold = Reduction(statement.reduction.op, (part,))
         self.group([Statement(statement.name, statement.dtype, statement.ranges, body, fold)])
+
+    def _terms(self, statement: Statement) -> None:
+        """The terms of a fold, of which not even one fits a program, as values of their own, and the fold of those."""
+        ranges = (*statement.ranges, *statement.reduced)
+        known = format_of(statement.body, self.values)
+        dtype = known or {"real": FP32, "int": INT32, "bool": BOOL}[kind_of(statement.dtype)]
+        terms = Statement(f"{statement.name}_terms", dtype, ranges, statement.body)
+        self.values[terms.name] = terms
+        stage = choose([terms], [terms.name], self.values, self.machine, unit=self.unit)
+        assert stage is not None, "a statement without a fold is always a stage"
+        self.steps.append(stage)
+        body = Read(terms.name, tuple(Index.of(r) for r in ranges))
+        self.group([Statement(statement.name, statement.dtype, statement.ranges, body, statement.reduction)])

@@ -43,6 +43,16 @@ def test_a_program_is_no_longer_than_a_run_may_take() -> None:
     assert cut.counts.cycles // cut.counts.programs <= 1000
 
 
+def test_terms_that_fit_no_program_are_values_of_their_own() -> None:
+    x = np.random.default_rng(0).normal(size=(3, 7)).astype(np.float32)
+    parsed = graph.parse("input x: FP32[3,7]\no: FP32[i<3] = sum[k<7] exp2(x[i, k])\noutput o\n")
+    plan = compile_graph(parsed, machines.load().with_(params={"program_words": 12}))
+    ran = plan.run({"x": x})
+    assert plan.text().startswith("o_terms: ")
+    assert np.allclose(ran.outputs["o"], np.exp2(x).sum(1), rtol=1e-6)
+    assert ran.counts.carried > 0
+
+
 @pytest.mark.parametrize("vregs", [1, 2])
 def test_fewer_registers_than_an_instruction_reads_are_refused(vregs: int) -> None:
     machine = machines.load().with_(params={"vregs": vregs})
