@@ -46,13 +46,19 @@ def numbers(lanes: Words, dtype: DType, top: Words | None = None) -> Array:
     return wide.astype(numpy_of(dtype))
 
 
+def in_bytes(tiles: Words, dtype: DType) -> Words:
+    """Tiles int32[..., lanes] of bytes as words of four, the first lane in the lowest byte; truth values are FF."""
+    each = -tiles if dtype == BOOL else tiles
+    return np.ascontiguousarray(each.astype(np.int8)).view("<i4")
+
+
 @dataclass(frozen=True)
 class Layout:
     """Which element each lane of each tile is.
 
     points: elements of the output; folds: terms of a fold each has (1 without a fold). depth: lanes of a tile that hold
     terms of one element: 1, a row's, or all. chunk: terms that one tile folds, a multiple of depth; a tile for every
-    chunk of every group of elements.
+    chunk of every group of elements. packed: lanes that share a word, a byte each (4), or 1; without a fold only.
     """
 
     lanes: int
@@ -60,6 +66,12 @@ class Layout:
     folds: int
     depth: int
     chunk: int
+    packed: int = 1
+
+    @property
+    def words(self) -> int:
+        """Words of a tile."""
+        return self.lanes // self.packed
 
     @property
     def held(self) -> int:
@@ -97,7 +109,8 @@ class Layout:
         return np.where(local < self.chunk, np.minimum(chunk + local, self.folds), self.folds)
 
     def gathered(self, tiles: Words) -> Words:
-        """The elements of output tiles int32[tiles, lanes]: int32[chunks, points]."""
+        """The elements of output tiles int32[tiles, words]: int32[chunks, points]."""
+        tiles = tiles if self.packed == 1 else tiles.view(np.int8).astype(np.int32)
         one = tiles.reshape(-1, self.chunks, self.held, self.depth)[..., 0]
         return one.transpose(1, 0, 2).reshape(self.chunks, -1)[:, : self.points]
 

@@ -38,6 +38,7 @@ from kohakuaccel.numerics import FP32, INT32
 from tinytpu import machines
 from tinytpu.lower.chain import chain
 from tinytpu.lower.errors import NotLowered
+from tinytpu.lower.forms import PlainWords
 from tinytpu.lower.groups import addresses, grouped, left_of
 from tinytpu.lower.joined import join
 from tinytpu.lower.packed import pack
@@ -141,7 +142,7 @@ def compile_graph(
     """
     machine = machine or machines.load()
     verify(graph)
-    finer = cut_axes(graph)
+    finer = cut_axes(PlainWords().rewrite(graph))
     values: dict[str, Value] = dict(finer.by_name)
     lowering = _Lowering(finer, values, machine, mxu, functions == "unit", [])
     lowering.groups(grouped(finer.statements), joined=join)

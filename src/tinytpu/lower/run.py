@@ -16,7 +16,7 @@ from kohakuaccel.graph.points import Array
 from tinytpu.lower.allocate import Program
 from tinytpu.lower.chain import Chain
 from tinytpu.lower.code import Result
-from tinytpu.lower.data import Words, numbers
+from tinytpu.lower.data import Words, in_bytes, numbers
 from tinytpu.lower.feed import Counts, Places, Slots, Work, executing, executor, run_programs
 from tinytpu.lower.joined import Joined, Part
 from tinytpu.lower.numbers.functions import SINE_LIMIT
@@ -50,7 +50,10 @@ def data_of(step: Whole, known: Mapping[str, Array], names: Mapping[str, Value])
         check(name, numbers(data.values(known, names), data.dtype), f"statement {step.statements[-1].name}")
     if isinstance(step, Joined):
         return [data.fill(step.layout(prod(r.extent for r in data.folded)), known, names) for data in step.data]
-    return [data.fill(step.layout, known, names) for data in step.data]
+    filled = [data.fill(step.layout, known, names) for data in step.data]
+    if isinstance(step, Stage) and step.layout.packed > 1:
+        return [in_bytes(tiles, data.dtype) for tiles, data in zip(filled, step.data)]
+    return filled
 
 
 def outputs_of(step: Whole, room: Room) -> dict[str, Array]:
@@ -67,7 +70,7 @@ def outputs_of(step: Whole, room: Room) -> dict[str, Array]:
 
 @dataclass
 class Room:
-    """What programs leave. results: int32[tiles, 1, lanes] each: the outputs, what is checked, high words from the
+    """What programs leave. results: int32[tiles, 1, words] each: the outputs, what is checked, high words from the
     end. pairs: outputs that have high words."""
 
     results: Sequence[Words]
@@ -80,7 +83,8 @@ class Room:
         places = {place.number for p in programs for _, place in p.outputs if isinstance(place, Result)}
         pairs = frozenset(~number for number in places if number < 0)
         rows = len(stage.outputs) * (2 if pairs else 1) + stage.checked
-        return Room(list(np.zeros((rows, stage.layout.tiles, 1, stage.layout.lanes), np.int32)), pairs)
+        words = stage.layout.words if isinstance(stage, Stage) else stage.layout.lanes
+        return Room(list(np.zeros((rows, stage.layout.tiles, 1, words), np.int32)), pairs)
 
     def taken(self, stage: Stage | Product | Chain, number: int, dtype: DType) -> Array:
         """Output `number`: [chunks, points]."""

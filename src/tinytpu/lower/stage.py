@@ -14,6 +14,7 @@ from math import prod
 from kohakuaccel.graph import Statement, Value
 from kohakuaccel.machine import Machine
 from tinytpu.isa.codes import VPU
+from tinytpu.lower import bytewise
 from tinytpu.lower.allocate import Program, allocate
 from tinytpu.lower.body import Body, Plans, across, leave, settled
 from tinytpu.lower.code import Carry, Code, Line, Result
@@ -76,6 +77,7 @@ class Stage:
         size = self.layout
         lines = [
             f"{names}: {self.programs} programs, {self.cycles} cycles; {size.tiles} tiles of {size.held} elements"
+            + (", bytes" if size.packed > 1 else "")
             + (f" x {size.depth} terms, {size.steps} steps" if size.folds > 1 else "")
             + (f", {size.chunks} parts" if size.chunks > 1 else "")
         ]
@@ -121,6 +123,9 @@ class _Builder:
         return self.programs[tiles]
 
     def _tile(self, code: Code, tile: int) -> None:
+        if self.layout.packed > 1:
+            bytewise.tile_of(code, self.plans, self.statements, self.outputs, self.names, tile)
+            return
         known: dict[str, Tile] = {}
         checks: list[int] | None = None if self.exact else []
         for statement in self.statements:
@@ -250,6 +255,24 @@ def exactly(stage: Stage, names: Mapping[str, Value]) -> Stage:
     return _stage(stage.statements, stage.outputs, names, stage.layout, stage.machine, unit=False, exact=True)
 
 
+BYTES = 4
+"""Elements of a word, where all are bytes."""
+
+
+def _in_bytes(
+    statements: Sequence[Statement], outputs: Sequence[str], names: Mapping[str, Value], machine: Machine
+) -> Stage | None:
+    """A stage without folds whose lanes hold four bytes each, or None where values are not bytes."""
+    if not bytewise.may_hold(statements, names):
+        return None
+    lanes = machine.params.rows * machine.params.columns * BYTES
+    try:
+        layout = Layout(lanes, prod(statements[0].shape), 1, 1, 1, BYTES)
+        return _stage(statements, outputs, names, layout, machine, unit=False)
+    except bytewise.NotBytes:
+        return None
+
+
 def _fits(
     statements: Sequence[Statement],
     outputs: Sequence[str],
@@ -285,7 +308,9 @@ def choose(
     folds = max(prod(r.extent for r in s.reduced) for s in statements)
     points = prod(statements[0].shape)
     if all(s.reduction is None for s in statements):
-        return _stage(statements, outputs, names, Layout(lanes, points, 1, 1, 1), machine, unit)
+        words = _stage(statements, outputs, names, Layout(lanes, points, 1, 1, 1), machine, unit)
+        packed = _in_bytes(statements, outputs, names, machine)
+        return packed if packed is not None and packed.cycles < words.cycles else words
     best: tuple[int, Layout] | None = None
     for depth in (1, p.columns, lanes) if lying is None else (lying,):
         layout = Layout(lanes, points, folds, depth, -(-folds // depth) * depth)
