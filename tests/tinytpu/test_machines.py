@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 
+from kohakuaccel import graph
 from kohakuaccel.cli.doctor import facts_of
 from kohakuaccel.diagnostics import DefinitionError
 from tinytpu import commands, machines
+from tinytpu.cores.gemm import gemm
+from tinytpu.lower import compile_graph
+from tinytpu.machines.choice import choosing
 
 SHEET = {
     "rows": 4,
@@ -56,3 +61,12 @@ def test_a_packet_takes_a_cycle() -> None:
 
 def test_presets_load() -> None:
     assert {name: machines.load(name).params.rows for name in machines.names()} == {"tinytpu_4x4": 4, "tinytpu_8x8": 8}
+
+
+def test_a_graph_without_a_machine_takes_the_chosen_one() -> None:
+    text = graph.parse("input a: S32[64]\no: S32[i<64] = a[i] + a[i]\noutput o")
+    big, ones = machines.load("tinytpu_8x8"), np.ones((8, 8), np.int8)
+    with choosing(big):
+        assert compile_graph(text).machine == big
+        assert gemm(ones, ones).cycles == gemm(ones, ones, big).cycles != gemm(ones, ones, machines.load()).cycles
+    assert compile_graph(text).machine.name == machines.DEFAULT

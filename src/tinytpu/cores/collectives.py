@@ -13,11 +13,11 @@ from numpy.typing import ArrayLike, NDArray
 
 from kohakuaccel.diagnostics import Refusal
 from kohakuaccel.machine import Machine
-from tinytpu import machines
 from tinytpu.cores.algorithms import ALGORITHMS, Writer
 from tinytpu.cores.reduction import check_operation
 from tinytpu.cores.scripts import Held, Slots
 from tinytpu.cores.system import Ran, System
+from tinytpu.machines.choice import chosen
 
 FORMATS = ("int32", "float32", "int8")
 _COMBINING = ("reduce", "reduce_scatter", "all_reduce")
@@ -61,7 +61,7 @@ def collective(
     the fewest cycles. float32 is summed in the order that the algorithm's description states.
     Raises Refusal for what is none of this, and for arrays that VMEM does not hold.
     """
-    machine = machine or machines.load()
+    machine = machine or chosen()
     values = np.asarray(data)
     name = values.dtype.name
     if kind not in ALGORITHMS:

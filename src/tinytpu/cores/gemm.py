@@ -17,13 +17,13 @@ from numpy.typing import ArrayLike, NDArray
 from kohakuaccel import graph
 from kohakuaccel.diagnostics import Refusal
 from kohakuaccel.machine import Machine
-from tinytpu import machines
 from tinytpu.cores.algorithms import Writer, direct_reduce_scatter
 from tinytpu.cores.feeding import FEEDS, Feed
 from tinytpu.cores.scripts import Bundle, Step
 from tinytpu.cores.system import Ran, System
 from tinytpu.lower import Plan, compile_graph
 from tinytpu.lower.run import executing
+from tinytpu.machines.choice import chosen
 from tinytpu.units.core import Image, Run, execute
 
 if TYPE_CHECKING:
@@ -110,7 +110,7 @@ def gemm(
     split: one of SPLITS, feed: one of feeding.FEEDS ("records", "packed", "broadcast"); what is not given is what takes
     the fewest cycles. Raises Refusal for operands that are no such matrices and for a split that they do not have.
     """
-    machine = machine or machines.load()
+    machine = machine or chosen()
     left, right = _operand(a, "a"), _operand(b, "b")
     if left.shape[1] != right.shape[0]:
         raise Refusal("rows of b are columns of a", where="gemm", got=right.shape[0], limit=left.shape[1])

@@ -35,12 +35,12 @@ from kohakuaccel.graph.rewrite.axes import cut_axes
 from kohakuaccel.graph.verify import format_of
 from kohakuaccel.machine import Machine
 from kohakuaccel.numerics import FP32, INT32
-from tinytpu import machines
 from tinytpu.lower.chain import chain
 from tinytpu.lower.errors import NotLowered
 from tinytpu.lower.forms import PlainWords
 from tinytpu.lower.groups import addresses, grouped, left_of
 from tinytpu.lower.joined import join
+from tinytpu.lower.minima import Minima
 from tinytpu.lower.packed import pack
 from tinytpu.lower.product import as_product, certain, choose_product
 from tinytpu.lower.prologue import split
@@ -57,6 +57,7 @@ from tinytpu.lower.steps import (
     run_step,
     statements_of,
 )
+from tinytpu.machines.choice import chosen
 
 
 @dataclass(frozen=True)
@@ -136,13 +137,14 @@ def compile_graph(
 ) -> Plan:
     """The plan of a graph. Raises NotLowered (a NotImplementedError) for what the machine has no program for.
 
+    machine: without it, the one that was chosen (`machines.choice`), else the datasheet's.
     join: whether stages share programs where that takes fewer cycles; results are the same to the bit.
     functions: exp2, log2 and sine as polynomials, right to 6e-7, or the vector unit's own, right to 3e-2 (see
     lower.numbers.serial), which work in the background of the array.
     """
-    machine = machine or machines.load()
+    machine = machine or chosen()
     verify(graph)
-    finer = cut_axes(PlainWords().rewrite(graph))
+    finer = cut_axes(Minima().rewrite(PlainWords().rewrite(graph)))
     values: dict[str, Value] = dict(finer.by_name)
     lowering = _Lowering(finer, values, machine, mxu, functions == "unit", [])
     lowering.groups(grouped(finer.statements), joined=join)
