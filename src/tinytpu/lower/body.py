@@ -34,6 +34,7 @@ from kohakuaccel.graph.scalar import to_word
 from kohakuaccel.numerics import FP32, INT32
 from tinytpu.isa.codes import VPU
 from tinytpu.lower.code import Code, Leaf, Result
+from tinytpu.lower.compound import compound
 from tinytpu.lower.data import Data
 from tinytpu.lower.facts import Facts
 from tinytpu.lower.numbers import Tile, convert, halves, identity, operate, reinterpret, serial, wide
@@ -125,9 +126,9 @@ class Body:
         assert isinstance(expr, Op)
         requantisation = as_requantised(expr)
         made = None if requantisation is None else self._requantised(requantisation, step)
-        if made is not None:
-            return made
-        return self._operation(expr, step)
+        if made is None:
+            made = compound(self.code, expr, lambda e: self.value(e, step))
+        return self._operation(expr, step) if made is None else made
 
     def _operation(self, expr: Op, step: int) -> Tile:
         """An operation; reals of 16 bits are computed in binary32, and each result is rounded to their format."""
