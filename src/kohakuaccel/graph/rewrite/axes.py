@@ -7,7 +7,7 @@ value keeps its elements in their row-major order, and gets more axes.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 
 from kohakuaccel.graph.expr import Expr, Read, rebuild
@@ -167,11 +167,22 @@ class _Axes:
             cuts = self.cuts(value.name, r)
             parts[r] = _named(r, extents(r.extent, cuts), taken) if cuts else (r,)
         new = {r: whole(some) for r, some in parts.items() if len(some) > 1}
-        body = rebuild(value.body.substitute(new) if new else value.body, self._read)
+        cut = value.body.substitute(new) if new else value.body
+        for r in self._unproven(cut, parts):
+            self.fixed.add((value.name, r))
+        body = rebuild(cut, self._read)
         fold = value.reduction
         if fold is not None:
             fold = Reduction(fold.op, tuple(p for r in fold.ranges for p in parts[r]))
         return replace(value, ranges=tuple(p for r in value.ranges for p in parts[r]), body=body, reduction=fold)
+
+    def _unproven(self, body: Expr, parts: Mapping[Range, tuple[Range, ...]]) -> Iterator[Range]:
+        """Cut ranges of an index of which its guards, with the parts in it, no longer show that it is in bounds."""
+        for read in body.reads():
+            for axis, index in enumerate(read.indices):
+                extent = self.graph[read.value].shape[axis]
+                if not self._axis(read.value, axis) and not _inside(index, extent, read.guards):
+                    yield from (r for r, some in parts.items() if len(some) > 1 and index.ranges() & set(some))
 
     def _read(self, e: Expr) -> Expr:
         """A read of a value with finer axes."""
