@@ -104,6 +104,8 @@ r: FP32[i<8] = rsqrt(v[i] * 0.015625 + 1e-05)
 o: FP32[i<8,j<64] = (x[i, j] - m[i]) * r[i]
 output o
 """
+CLAMPED = "cast(min(max(cast(a[i], S16) + cast(b[i], S16), cast(-128, S16)), cast(127, S16)), S8)"
+SIGN = "where(a[i] == cast(0, S32), cast(0, S32), where(a[i] < cast(0, S32), cast(-1, S32), cast(1, S32)))"
 WORKLOADS = (
     Workload("add_16", _vector("a[i] + b[i]", 16), 33, 33),
     Workload("add_256", _vector("a[i] + b[i]", 256), 423, 423),
@@ -136,6 +138,11 @@ WORKLOADS = (
     Workload("divide_16", _vector("a[i] / b[i]", 16, "FP32"), tolerance=6e-7),
     Workload("softmax_8x64", SOFTMAX, tolerance=2e-6),
     Workload("layernorm_8x64", LAYERNORM, tolerance=1e-3),
+    Workload("max_64_bytes", _vector("max(a[i], b[i])", 64, "S8"), 111, 33),
+    Workload("add_64_bytes", _vector("a[i] + b[i]", 64, "S8"), 0, 70),
+    Workload("relu_64_bytes", _vector("max(a[i], cast(0, S8))", 64, "S8"), 111, 33),
+    Workload("clamped_add_64_bytes", _vector(CLAMPED, 64, "S8")),
+    Workload("sign_16", _vector(SIGN, 16)),
     Workload("transpose_16x16", "input a: S32[16,16]\no: S32[i<16,j<16] = a[j, i]\noutput o"),
 )
 
