@@ -9,6 +9,7 @@ from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, fields
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -104,12 +105,26 @@ def run_programs(
         for number, program in enumerate(programs):
             weights = wmem[number].filling(part) if wmem else None
             vectors = amem[number].filling(part) if amem else None
-            _run(work, program, firsts[part], carried, weights, vectors)
+            run_program(work, program, firsts[part], carried, weights, vectors)
 
 
-def _run(
-    work: Work, program: Program, firsts: Places, carried: dict[int, Words], wmem: Filling | None, amem: Filling | None
-) -> None:
+class Done(NamedTuple):
+    """What all runs of a program gave, see units.core.Batch; cycles and instructions of all of them."""
+
+    vmem: Words
+    amem: Array
+    mxu_results: Words
+    cycles: int
+    instructions: int
+
+
+def run_program(
+    work: Work, program: Program, firsts: Places, carried: dict[int, Words], wmem: Filling | None, amem: Filling | None,
+    *, vectors: Sequence[int] = (), mxu_result: bool = False,
+) -> Done:  # fmt: skip
+    """Run a program for every tile of `firsts`, once each. carried: what earlier ones left, and what this one leaves.
+    vectors: slots of AMEM that are output; mxu_result: whether the array's last results are. Its outputs in VMEM go to
+    their places."""
     lanes, count = work.machine.params.rows * work.machine.params.columns, len(firsts)
     tiles = np.empty((count, len(program.data), lanes), np.int32)
     carries = 0
@@ -129,37 +144,43 @@ def _run(
     slots = np.array([slot for slot, _ in program.data], np.int64)
     own = np.arange(count * len(slots)).reshape(count, len(slots))
     outputs = [slot for slot, _ in program.outputs]
-    sets = Sets(count, program.rows, Filling(slots, tiles.reshape(-1, lanes), own), wmem, amem, vmem_outputs=outputs)
-    out, cycles, instructions = _executed(work, sets)
+    vmem = Filling(slots, tiles.reshape(-1, lanes), own)
+    sets = Sets(count, program.rows, vmem, wmem, amem, outputs, vectors, mxu_result)
+    done = _executed(work, sets)
     for at, (_, place) in enumerate(program.outputs):
         if isinstance(place, Carry):
-            carried[place.value] = out[:, at]
+            carried[place.value] = done.vmem[:, at]
         else:
-            work.results[place.number][firsts + place.tile, place.step] = out[:, at]
+            work.results[place.number][firsts + place.tile, place.step] = done.vmem[:, at]
     others = [f for f in (wmem, amem) if f is not None]
     filled = len(slots) + sum(len(f.slots) for f in others)
-    moved = (len(slots) + len(outputs)) * lanes * 4 + sum(len(f.slots) * f.items.shape[1] for f in others)
+    moved = len(slots) * lanes * 4 + sum(len(f.slots) * f.items.shape[1] for f in others)
+    moved += sum(each[0].nbytes for each in (done.vmem, done.amem, done.mxu_results))
     work.counts.add(
         Counts(
             programs=count,
-            cycles=cycles,
-            instructions=instructions,
+            cycles=done.cycles,
+            instructions=done.instructions,
             records=count * sets.record_count(),
             filled=count * filled,
-            taken=count * len(outputs),
+            taken=count * (len(outputs) + len(vectors) + mxu_result),
             carried=count * carries,
             bytes=count * moved,
         )
     )
+    return done
 
 
-def _executed(work: Work, sets: Sets) -> tuple[Words, int, int]:
-    """int32[runs, outputs, lanes], and cycles and instructions of all runs."""
-    executor = _executor.get()
-    if executor is not None:
-        runs = [executor(work.machine, sets.image(n)) for n in range(sets.count)]
-        out = np.array([run.vmem for run in runs], np.int32).reshape(len(runs), len(sets.vmem_outputs), -1)
-        return out, sum(run.cycles for run in runs), sum(run.counters["instructions"] for run in runs)
-    done = execute_sets(work.machine, sets)
-    keep_sets(work.name, work.machine, sets, done)
-    return done.vmem, int(done.cycles.sum()), int(done.counters["instructions"].sum())
+def _executed(work: Work, sets: Sets) -> Done:
+    other = executor()
+    if other is None:
+        done = execute_sets(work.machine, sets)
+        keep_sets(work.name, work.machine, sets, done)
+        steps = int(done.counters["instructions"].sum())
+        return Done(done.vmem, done.amem, done.mxu_results, int(done.cycles.sum()), steps)
+    runs = [other(work.machine, sets.image(n)) for n in range(sets.count)]
+    p = work.machine.params
+    vmem = np.array([run.vmem for run in runs], np.int32).reshape(sets.count, -1, p.rows * p.columns)
+    sums = np.array([run.mxu_result if sets.mxu_result else [] for run in runs], np.int32)
+    amem = np.array([run.amem for run in runs], np.int8).reshape(sets.count, -1, p.rows)
+    return Done(vmem, amem, sums, sum(r.cycles for r in runs), sum(r.counters["instructions"] for r in runs))

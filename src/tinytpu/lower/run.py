@@ -33,7 +33,7 @@ def run_stage(stage: Stage, known: Mapping[str, Array], names: Mapping[str, Valu
     Raises Beyond."""
     filled = data_of(stage, known, names)
     room = Room.of(stage, (p for unit in stage.units for p in unit.programs))
-    work = Work(_title(stage), stage.machine, filled, room.results, counts, stage.layout.chunks)
+    work = Work(title(stage), stage.machine, filled, room.results, counts, stage.layout.chunks)
     first = 0
     for unit, count in zip(stage.units, stage.counts):
         run_programs(work, unit.programs, first + np.arange(count) * unit.tiles)
@@ -101,7 +101,7 @@ def run_joined(
     filled = data_of(step, known, names)
     room = Room.of(step, ())
     fed = feeds(step.product, operands) if step.product is not None and operands is not None else None
-    work = Work(_title(step), step.machine, filled, room.results, counts)
+    work = Work(title(step), step.machine, filled, room.results, counts)
     alike: dict[int, list[Part]] = {}
     for part in step.parts:
         alike.setdefault(id(part.programs), []).append(part)
@@ -130,7 +130,7 @@ def run_packed(
         wmem = [_fed(weights, first, first, step.fed.wmem)]
         amem = [_fed(vectors, first, first, step.fed.amem)]
     results = [words for room in rooms for words in room.results]
-    work = Work(", ".join(map(_title, step.steps)), step.machine, filled, results, counts)
+    work = Work(", ".join(map(title, step.steps)), step.machine, filled, results, counts)
     run_programs(work, [step.fed.program], first, wmem=wmem, amem=amem)
     return {name: array for own, room in zip(step.steps, rooms) for name, array in outputs_of(own, room).items()}
 
@@ -141,7 +141,8 @@ def _fed(items: Array, batch: Places, first: Places, slots: Mapping[int, tuple[i
     return Slots(items, {slot: ((batch * tiles) + first + tile) * each + at for slot, (tile, at) in slots.items()})
 
 
-def _title(step: Whole) -> str:
+def title(step: Whole) -> str:
+    """Its statements' names."""
     return ", ".join(s.name for s in step.statements)
 
 
