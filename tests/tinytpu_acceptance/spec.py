@@ -58,8 +58,8 @@ SPEC: tuple[tuple[str, str, str], ...] = (
     ),
     (
         "multi-device, advanced",
-        "cores on a network with collectives, data-parallel GEMM; random numbers (threefry) on the machine; training "
-        "through tinygrad's gradients",
-        "tinygrad's own multi-device tensors",
+        "cores on a network with collectives, data-parallel GEMM, tensors in shards; random numbers (threefry) on the "
+        "machine; training through tinygrad's gradients",
+        "tinygrad's all-reduce as a collective: it copies from core to core",
     ),
 )
