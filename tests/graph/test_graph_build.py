@@ -14,7 +14,7 @@ from kohakuaccel.diagnostics import Refusal
 from kohakuaccel.graph import BOOL, from_json, parse, run, to_json
 from kohakuaccel.graph import build as g
 from kohakuaccel.graph.build import Builder, Tensor
-from kohakuaccel.graph.dtypes import DType
+from kohakuaccel.graph.dtypes import WORDS, DType
 from kohakuaccel.numerics import BF16, E8M15, FP16, FP32, INT8, INT16, INT32
 
 Array = NDArray[Any]
@@ -377,6 +377,9 @@ def test_result_formats_follow_exactness() -> None:
         (lambda x: g.scatter_add(x, g.arange(x.builder, 2), g.sum_(x, 0)), "for ids\\[n\\]"),
         (lambda x: g.heads(x, 2), "heads cut the last axis"),
         (lambda x: g.pointwise(lambda a: a, 1.0), "one operand at least"),
+        (lambda x: g.mean(g.cast(x, WORDS["S8"])), "mean: a mean is of reals; got S8"),
+        (lambda x: g.var(g.cast(x, INT8)), "mean: a mean is of reals; got INT8"),
+        (lambda x: g.avg_pool2d(g.cast(x, WORDS["U8"]), 2), "avg_pool2d: a mean is of reals; got U8. Cast it"),
     ],
 )
 def test_refusals(make: Callable[[Tensor], Tensor], words: str) -> None:

@@ -27,14 +27,14 @@ def spelt(text: str) -> str:
     return "; ".join(f"{s.reduction.op if s.reduction else 'map'} {s.body}" for s in found)
 
 
-def inputs(dtype: str) -> dict[str, NDArray[Any]]:
+def inputs(dtype: str) -> tuple[NDArray[Any], NDArray[Any]]:
     rng = np.random.default_rng(0)
     if dtype == "FP32":
         # Rows of zeros of both signs, of numbers, of everything.
         a = np.concatenate([rng.choice(SPECIAL[:2], (9, 16)), rng.normal(size=(3, 16)), rng.choice(SPECIAL, (4, 16))])
-        return {"a": a.astype(np.float32), "b": rng.choice(SPECIAL, (16, 16))}
+        return a.astype(np.float32), rng.choice(SPECIAL, (16, 16))
     a, b = rng.integers(0, 1 << 32, (2, 16, 16), np.uint32)
-    return {"a": a.astype(NUMPY[dtype]), "b": b.astype(NUMPY[dtype])}
+    return a.astype(NUMPY[dtype]), b.astype(NUMPY[dtype])
 
 
 def maps(dtype: str) -> str:
@@ -52,13 +52,13 @@ def maps(dtype: str) -> str:
 
 @pytest.mark.parametrize("dtype", TURNED)
 def test_maps_and_folds_become_minima(dtype: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    text, given = maps(dtype), inputs(dtype)
+    text, (a, b) = maps(dtype), inputs(dtype)
     body, fold, read = spelt(text).split("; ")
     assert body.startswith("map min(")
     assert (fold, read) == ("min a[i, k]", "map m[i]")
-    found = check(text, **given)
+    found = check(text, a=a, b=b)
     monkeypatch.setattr(Minima, "rewrite", lambda _, one: one)
-    before = check(text, **given)
+    before = check(text, a=a, b=b)
     assert found.counts.cycles < before.counts.cycles
     for name, values in found.outputs.items():  # the sign of a zero is the same too; a NaN's bits are not promised
         number = values == values

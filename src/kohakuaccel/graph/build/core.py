@@ -179,6 +179,13 @@ def result_dtype(dtypes: Sequence[DType]) -> DType:
     return {"real": FP32, "int": INT32, "bool": BOOL}[kind_of(dtypes[0])]
 
 
+def of_reals(x: Tensor, where: str) -> Tensor:
+    """A tensor of reals. Raises Refusal for any other."""
+    if kind_of(x.dtype) != "real":
+        raise Refusal("a mean is of reals", where=where, got=x.dtype, hint="cast it, to FP32 say")
+    return x
+
+
 def axes_of(shape: Sequence[int], stem: str = "i") -> tuple[Range, ...]:
     """One range an axis: i0, i1, ..."""
     return tuple(Range(f"{stem}{n}", extent) for n, extent in enumerate(shape))

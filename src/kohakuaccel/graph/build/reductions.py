@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from math import prod as product
 
 from kohakuaccel.diagnostics import Refusal
-from kohakuaccel.graph.build.core import Tensor, axis_of, converted, pointwise
+from kohakuaccel.graph.build.core import Tensor, axis_of, converted, of_reals, pointwise
 from kohakuaccel.graph.build.elementwise import LN2, LOG2E, exp, log
 from kohakuaccel.graph.build.movement import reshape
 from kohakuaccel.graph.dtypes import BOOL, DType
@@ -56,8 +56,8 @@ def prod(x: Tensor, axes: Axes = None, keep: bool = False) -> Tensor:
 
 
 def mean(x: Tensor, axes: Axes = None, keep: bool = False) -> Tensor:
-    """Sum over axes times the reciprocal of their size."""
-    total = reduce("sum", x, axes, keep)
+    """Sum over axes times the reciprocal of their size. Raises Refusal for what is no real."""
+    total = reduce("sum", of_reals(x, "graph.build.mean"), axes, keep)
     count = product(x.shape) / product(total.shape)
     return pointwise(lambda a: op("mul", a, 1 / count), total, name="t_mean")
 

@@ -12,7 +12,7 @@ from functools import reduce
 import numpy as np
 
 from kohakuaccel.diagnostics import Refusal
-from kohakuaccel.graph.build.core import Tensor, axes_of, pointwise, result_dtype
+from kohakuaccel.graph.build.core import Tensor, axes_of, of_reals, pointwise, result_dtype
 from kohakuaccel.graph.build.movement import reshape
 from kohakuaccel.graph.expr import Const, Read, op
 from kohakuaccel.graph.index import Guard, Index, Range
@@ -190,8 +190,10 @@ def max_pool2d(
 def avg_pool2d(
     x: Tensor, kernel: Steps, stride: Steps | None = None, padding: Steps = 0, count_padding: bool = True
 ) -> Tensor:
-    """Mean of every window over the last two axes. count_padding: whether padding zeros are counted."""
+    """Mean of every window over the last two axes. count_padding: whether padding zeros are counted. Raises Refusal for
+    what is no real."""
     where = "graph.build.avg_pool2d"
+    of_reals(x, where)
     size = _steps(kernel, 2, where)
     out, inner, places = _window(x, size, stride or size, padding, 1, where)
     lead = axes_of(x.shape[:-2])
