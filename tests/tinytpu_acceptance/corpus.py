@@ -111,6 +111,23 @@ ROWS = [
     for body in ("p[i, j] + b[j]", "p[i, j] - b[j]", "p[i, j] * b[j]", "max(p[i, j], b[j])", "min(p[i, j], b[j])")
 ]
 POWER = f"input a: S32[20]\no: S32[i<20] = {' * '.join(['a[i]'] * 40)}\noutput o"
+_WIDE = "cast(min(max(cast(a[i], {w}) {op} cast(b[i], {w}), cast({low}, {w})), cast({high}, {w})), {f})"
+BYTES = (
+    *(_WIDE.format(w="S16", f="S8", op=op, low=-128, high=127) for op in "+-"),
+    "cast(min(abs(cast(a[i], S16) - cast(b[i], S16)), cast(127, S16)), S8)",
+    "cast(min(neg(cast(a[i], S16)), cast(127, S16)), S8)",
+    "cast(min(abs(cast(a[i], S16)), cast(127, S16)), S8)",
+    "cast(shr(cast(a[i], S16) * cast(b[i], S16), cast(8, S16)), S8)",
+    "where(a[i] < b[i], a[i], cast(0, S8))",
+    "where(a[i] == b[i], a[i], cast(0, S8))",
+)
+"""Sums and distances that the graph itself clamps, high bytes of products, choices: of 8 bits, then of 32."""
+CLAMPED = (
+    *(_WIDE.format(w="S64", f="S32", op=op, low=-(1 << 31), high=(1 << 31) - 1) for op in "+-"),
+    f"cast(min(abs(cast(a[i], S64) - cast(b[i], S64)), cast({(1 << 31) - 1}, S64)), S32)",
+    "where(a[i] == cast(0, S32), cast(0, S32), where(a[i] < cast(0, S32), cast(-1, S32), cast(1, S32)))",
+)
+SIGNS = ("where(~(a[i] == 0.0), where(a[i] < 0.0, -1.0, 1.0), 0.0)",)
 UNIT = tuple(
     "input a: S8[4,4]\ninput b: S8[4,4]\ninput x: FP32[16]\n"
     "p: S32[i<4,j<4] = sum[k<4] cast(a[i, k], S32) * cast(b[k, j], S32)\n"
@@ -124,7 +141,7 @@ GRAPHS: tuple[str, ...] = (
     *_maps("S8", NARROW, 64), *_maps("U8", NARROW[:5], 64), *_maps("U32", NARROW[:5], 16), *_maps("S16", NARROW, 16),
     *_maps("BOOL", ("a[i] & b[i]", "a[i] | b[i]", "~a[i]"), 16),
     *_folds("S32"), *_folds("FP32"), *_folds("S8"), *_folds("U32"), *_products(), SOFTMAX, BROADCASTS, LONG, RANDOM,
-    OUTER, LAYERS, *ROWS, POWER,
+    OUTER, LAYERS, *ROWS, POWER, *_maps("S8", BYTES, 64), *_maps("S32", CLAMPED, 16), *_maps("FP32", SIGNS, 16),
 )  # fmt: skip
 
 
