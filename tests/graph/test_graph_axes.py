@@ -69,6 +69,8 @@ output y
         "y: FP32[r<10] = x[r // 4]",  # no whole parts
         "y: FP32[r<6] = x[r]",  # nothing asks for it
         "y: FP32[a<3, b<2] = x[2 * a + b]",
+        "y: FP32[i<2] = sum[k<6] x[k // 2] * x[k]",  # an operand of a product that is repeated
+        "y: FP32[i<8] = sum[k<6] x[i // 2] * x[k]",
     ],
 )
 def test_what_cannot_or_need_not_be_cut_is_left_as_it_is(text: str) -> None:

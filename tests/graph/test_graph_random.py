@@ -53,6 +53,32 @@ def test_statements_round_trip_and_agree_with_plain_python(block: int) -> None:
         np.testing.assert_allclose(got, naive(graph.statement("t"), known), rtol=1e-9, atol=1e-12, err_msg=str(graph))
 
 
+def test_intervals_hold_what_guards_on_several_terms_leave() -> None:
+    rng, tight = random.Random(3), 0
+    for _ in range(400):
+        ranges = [Range(name, rng.randint(2, 4)) for name in "abcd"]
+        index = Index.of(rng.randint(-9, 9))
+        for r in ranges:
+            index = index + r * rng.choice((-1, 1, 2, 3, 8))
+        guards: list[Guard] = []
+        for pair in (ranges[:2], ranges[2:]):
+            low = rng.randint(-1, 4)
+            bound = Index.of(rng.randint(-2, 2)) + pair[0] * rng.choice((-1, 1, 2)) + pair[1] * rng.choice((1, 3))
+            guards.append(Guard(bound, low, low + rng.randint(1, 6)))
+        found = [
+            number(index, p, {})
+            for p in places(tuple(ranges))
+            if all(g.low <= number(g.index, p, {}) < g.high for g in guards)
+        ]
+        if found:
+            low, high = index.interval(guards)
+            assert low <= min(found) <= max(found) <= high, f"{index} where {' and '.join(map(str, guards))}"
+            tight += low == min(found) > index.interval()[0]
+    assert tight > 20
+    a, b = (Range(name, 4) for name in "ab")
+    assert (2 * a + b - 1).interval((Guard(a + b, 1, 9),)) == (0, 8)
+
+
 @pytest.mark.parametrize("chunk", [1, 5, 17])
 def test_slices_of_a_space_add_up(chunk: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(importlib.import_module("kohakuaccel.graph.points"), "CHUNK", chunk)

@@ -194,7 +194,14 @@ class Index(Arithmetic):
     def interval(self, guards: Sequence[Guard] = ()) -> Interval:
         """Bounds of its values where all `guards` hold. Never too narrow; exact for affine maps without guards."""
         low = high = self.offset
-        for atom, factor in self.terms:
+        left = dict(self.terms)
+        for guard in guards:
+            bounds = _together(left, guard, guards)
+            if bounds is not None:
+                low, high = low + bounds[0], high + bounds[1]
+                for atom, _ in guard.index.terms:
+                    del left[atom]
+        for atom, factor in left.items():
             ends = sorted(end * factor for end in _atom_interval(atom, guards))
             low, high = low + ends[0], high + ends[1]
         return _narrow(self, (low, high), guards)
@@ -270,6 +277,23 @@ def _narrow(index: Index, interval: Interval, guards: Sequence[Guard]) -> Interv
             low = max(low, math.ceil(ends[0]) + index.offset)
             high = min(high, math.floor(ends[1]) + index.offset)
     return low, high
+
+
+def _together(terms: Mapping[Atom, int], guard: Guard, guards: Sequence[Guard]) -> Interval | None:
+    """Bounds of the terms that a guard on several of them bounds: of 2 * x + y where 1 <= x + y, both never negative.
+
+    None where a sign says nothing.
+    """
+    pairs = [(atom, terms.get(atom, 0), n) for atom, n in guard.index.terms]
+    if len(pairs) < 2 or any(factor <= 0 or n <= 0 for _, factor, n in pairs):
+        return None
+    spans = [_atom_interval(atom, guards) for atom, _, _ in pairs]
+    if any(low < 0 for low, _ in spans):
+        return None
+    low, high = (sum(factor * span[end] for (_, factor, _), span in zip(pairs, spans)) for end in (0, 1))
+    ratios = [Fraction(factor, n) for _, factor, n in pairs]
+    least, most = guard.low - guard.index.offset, guard.high - 1 - guard.index.offset
+    return max(low, math.ceil(min(ratios) * max(least, 0))), min(high, math.floor(max(ratios) * most))
 
 
 def _ratio(index: Index, other: Index) -> Fraction | None:

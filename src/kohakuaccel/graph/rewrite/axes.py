@@ -7,7 +7,7 @@ value keeps its elements in their row-major order, and gets more axes.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from kohakuaccel.graph.expr import Expr, Read, rebuild
@@ -67,6 +67,27 @@ def whole(parts: Iterable[Range]) -> Index:
     return found
 
 
+def partly_followed(
+    cuts: Mapping[Range, Cuts], folded: Container[Range], reads: Iterable[Sequence[Index]]
+) -> list[Range]:
+    """Ranges whose cut would leave a part without operand: of a folded range a part that one read of it does not
+    follow, of another range a part that no read follows. reads: of a fold, the index maps of each."""
+    reads = tuple(reads)
+    found: list[Range] = []
+    for r, some in cuts.items():
+        parts = _named(r, extents(r.extent, some), set())
+        new = {r: whole(parts)}
+        each = [
+            frozenset[Range]().union(*(i.substitute(new).ranges() for i in read))
+            for read in reads
+            if any(r in i.ranges() for i in read)
+        ]
+        together = each if r in folded else [frozenset[Range]().union(*each)] if each else []
+        if any(not seen.issuperset(parts) for seen in together):
+            found.append(r)
+    return found
+
+
 def cut_axes(graph: Graph) -> Graph:
     """The same values with finer axes, where that makes index maps affine; outputs hold their elements in the same
     order.
@@ -74,7 +95,8 @@ def cut_axes(graph: Graph) -> Graph:
     before  y[i<4, r<64] = sum[k<8] x[i, r % 4, k] * w[r // 4, k]
     after   y[i<4, r_0<16, r_1<4] = sum[k<8] x[i, r_1, k] * w[r_0, k]
 
-    Statements that read a value at its own element are cut as it is, in both directions.
+    Statements that read a value at its own element are cut as it is, in both directions. A fold keeps a range of which
+    an operand would follow a part only: y[i] = sum[k] x[i, k // 4] * w[k].
     """
     return _Axes(graph).made()
 
@@ -97,6 +119,7 @@ class _Axes:
             if not self._all():
                 return self.graph
             before = len(self.fixed)
+            self._whole_operands()
             values = tuple(self._value(v) for v in self.graph.values)
             if len(self.fixed) == before:
                 return verify(self.graph.with_values(values))
@@ -138,6 +161,14 @@ class _Axes:
                         self.strides[s.name, r] |= set(found.pop())
             if before == self._all():
                 return
+
+    def _whole_operands(self) -> None:
+        """Ranges of folds that stay whole, see `partly_followed`."""
+        for s in self.graph.statements:
+            cuts = {r: found for r in (*s.ranges, *s.reduced) if (found := self.cuts(s.name, r))}
+            if s.reduction and cuts:
+                reads = [(*read.indices, *(g.index for g in read.guards)) for read in s.body.reads()]
+                self.fixed |= {(s.name, r) for r in partly_followed(cuts, s.reduced, reads)}
 
     def _all(self) -> dict[tuple[str, Range], Cuts]:
         return {key: cuts for key in self.strides if (cuts := self.cuts(*key))}
