@@ -17,9 +17,11 @@ from kohakuaccel import graph
 from kohakuaccel.frontends.tinygrad.compiling import clean
 from kohakuaccel.frontends.tinygrad.indices import Symbolic
 from kohakuaccel.frontends.tinygrad.kernel import Kernel
+from kohakuaccel.frontends.tinygrad.places import Place, shape_of
 from kohakuaccel.frontends.tinygrad.program import _kernel, _record
 from kohakuaccel.frontends.tinygrad.symbolic import decode, encode
 from kohakuaccel.frontends.tinygrad.translate import translate
+from kohakuaccel.graph import Guard, Range
 from kohakuaccel.graph.structure import as_contraction
 
 assert kt  # the import registers the device
@@ -64,6 +66,39 @@ def test_a_convolution_guards_its_padding() -> None:
     padded = np.pad(image, ((0, 0), (1, 1), (1, 1)))
     windows = np.lib.stride_tricks.sliding_window_view(padded, (3, 3), axis=(1, 2))
     np.testing.assert_allclose(out, np.einsum("cyxij,ocij->oyx", windows, w), atol=1e-5)
+
+
+def test_a_flat_strided_convolution_has_the_axes_of_its_image_and_filters() -> None:
+    kernel = only(empty(2, 3, 8, 8).conv2d(empty(4, 3, 3, 3), padding=1, stride=2).flatten(1))
+    (out,) = kernel.graph.statements[-1:]
+    assert out.shape == (2, 4, 4, 4)
+    assert {v.name: v.shape for v in kernel.graph.inputs} == {"a1": (2, 3, 8, 8), "a2": (4, 3, 3, 3)}
+    reads = [r for s in kernel.graph.statements for r in s.body.reads()]
+    assert all(i.affine and not any(i.lookups()) for r in reads for i in r.indices)
+    assert sorted(len(r.guards) for r in reads if r.value == "a1") == [2]
+    (fold,) = [s for s in kernel.graph.statements if s.reduction]
+    found = as_contraction(fold)
+    assert found is not None
+    assert [len(found.m), len(found.n), len(found.k)] == [3, 1, 3]
+
+
+x, y, k = Range("x", 4), Range("y", 4), Range("k", 3)
+
+
+@pytest.mark.parametrize(
+    ("size", "places", "shape"),
+    [
+        (64, [Place(8 * y + x)], (8, 8)),
+        (64, [Place(16 * y + 2 * x)], (4, 8, 2)),
+        (18, [Place(2 * x + k)], (18,)),  # windows of 3, 2 apart
+        (72, [Place(9 * y + 2 * x + k - 1, (Guard(2 * x + k, 1, 10),))], (8, 9)),
+        (24, [Place(6 * y + x), Place(4 * k + x)], (4, 6)),  # steps that do not divide one another
+    ],
+)
+def test_steps_of_reads_are_strides_where_no_read_runs_over_them(
+    size: int, places: list[Place], shape: tuple[int, ...]
+) -> None:
+    assert shape_of(size, places) == shape
 
 
 def test_an_embedding_is_a_gather() -> None:

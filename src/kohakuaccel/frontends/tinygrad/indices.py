@@ -6,12 +6,16 @@ by constants), and which conditions are guards. What reads a buffer is neither; 
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+
 from tinygrad.dtype import DType as TinyType
 from tinygrad.dtype import dtypes
 from tinygrad.uop import Ops
 from tinygrad.uop.ops import AxisType, UOp
 
 from kohakuaccel.graph import Guard, Index, Range
+from kohakuaccel.graph.index import Quotient, Remainder
+from kohakuaccel.graph.rewrite.axes import Cuts, extents, whole
 
 FAR = 1 << 62
 
@@ -25,22 +29,25 @@ class Symbolic(Exception):
 
 
 class Indices:
-    """Loops as ranges of the graph, remembered by their UOp."""
+    """Loops as ranges of the graph, remembered by their UOp. cuts: of loops that become several ranges."""
 
-    def __init__(self) -> None:
-        self.ranges: dict[UOp, Range] = {}
+    def __init__(self, cuts: Mapping[UOp, Cuts] | None = None) -> None:
+        self.cuts = cuts or {}
+        self.loops: dict[UOp, tuple[Range, ...]] = {}
         self._known: dict[UOp, Index | None] = {}
 
-    def range(self, u: UOp) -> Range:
-        """A loop as a range."""
-        if u not in self.ranges:
+    def ranges(self, u: UOp) -> tuple[Range, ...]:
+        """A loop as ranges, the slowest first; one, where it is not cut."""
+        if u not in self.loops:
             extent = u.src[0]
             if extent.op is Ops.CAST:
                 extent = extent.src[0]
             if extent.op is not Ops.CONST or u.arg[-1] is AxisType.DEVICE:
                 raise Symbolic
-            self.ranges[u] = Range(f"r{len(self.ranges)}", int(extent.arg))
-        return self.ranges[u]
+            count = sum(len(parts) for parts in self.loops.values())
+            sizes = extents(int(extent.arg), self.cuts.get(u, ()))
+            self.loops[u] = tuple(Range(f"r{count + n}", size) for n, size in enumerate(sizes))
+        return self.loops[u]
 
     def index(self, u: UOp) -> Index | None:
         """An integer expression as an index, None where it is none."""
@@ -56,8 +63,7 @@ class Indices:
             case Ops.RANGE:
                 if u.dtype is dtypes.void:
                     raise Untranslatable("a loop without a count")
-                r = self.range(u)
-                return Index.of(r if r.extent > 1 else 0)
+                return whole(r for r in self.ranges(u) if r.extent > 1)
             case Ops.CONST:
                 return Index.of(int(u.arg)) if isinstance(u.arg, int) and not isinstance(u.arg, bool) else None
             case Ops.CAST:
@@ -146,6 +152,20 @@ def tidied(guards: list[Guard]) -> tuple[Guard, ...]:
         found[g.index] = max(low, g.low), min(high, g.high)
     made = [Guard(index, low, max(high, low)) for index, (low, high) in found.items()]
     return tuple(g for g in made if not g.always)
+
+
+def settled(index: Index, guards: Sequence[Guard]) -> Index:
+    """The index where guards hold, without the quotients and remainders that they leave one period of."""
+    found = Index.of(index.offset)
+    for atom, factor in index.terms:
+        part = Index.of(atom)
+        if isinstance(atom, Quotient | Remainder):
+            low, high = atom.index.interval(guards)
+            period = low // atom.divisor
+            if period == high // atom.divisor:
+                part = Index.of(period) if isinstance(atom, Quotient) else atom.index - period * atom.divisor
+        found = found + part * factor
+    return found
 
 
 def _integer(dtype: TinyType) -> bool:

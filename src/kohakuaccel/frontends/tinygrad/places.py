@@ -7,24 +7,49 @@ and a flat index loses them. It must not know tinygrad.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from itertools import pairwise
 
 from kohakuaccel.graph import Guard, Index
+from kohakuaccel.graph.rewrite.axes import chain
 
 Shape = tuple[int, ...]
 
 
-def shape_of(size: int, flats: Iterable[Index]) -> Shape:
-    """The shape whose strides are the steps of affine reads, as far as these divide one another and the size."""
-    steps = sorted({abs(factor) for flat in flats if flat.affine for _, factor in flat.terms}, reverse=True)
-    kept: list[int] = []
-    over = size
-    for step in steps:
-        if 1 < step < over and over % step == 0:
-            kept.append(step)
-            over = step
-    ends = [size, *kept, 1]
+@dataclass(frozen=True)
+class Place:
+    """A flat place in a buffer, and the conditions under which it is one."""
+
+    flat: Index
+    guards: tuple[Guard, ...] = ()
+
+
+def shape_of(size: int, places: Iterable[Place]) -> Shape:
+    """The shape whose strides are the steps of affine reads, as far as these divide one another and the size.
+
+    A step over which the places of a read that takes it run is none: two places overlap where windows of 3 are 2 apart.
+    """
+    affine = [p for p in places if p.flat.affine]
+    kept = chain(size, {abs(factor) for p in affine for _, factor in p.flat.terms})
+    strides = [1]
+    for step in reversed(kept):
+        taking = [p for p in affine if any(abs(factor) == step for _, factor in p.flat.terms)]
+        if all(_fits(p, strides[-1], step) for p in taking):
+            strides.append(step)
+    ends = [size, *reversed(strides)]
     return tuple(outer // inner for outer, inner in pairwise(ends))
+
+
+def _fits(place: Place, stride: int, over: int) -> bool:
+    """Whether what a place's terms between two strides add up to stays within an axis between these."""
+    part, offset = Index.of(0), place.flat.offset
+    for atom, factor in place.flat.terms:
+        if abs(factor) < over and factor % stride == 0:
+            part = part + Index.of(atom) * (factor // stride)
+    low, high = part.interval(place.guards)
+    extent = over // stride
+    # What is carried from below is not known, and one at most.
+    return any((low + own) // extent == (high + own) // extent for own in (offset // stride, offset // stride + 1))
 
 
 def arranged(flat: Index, guards: Sequence[Guard], shape: Shape) -> tuple[Index, ...] | None:

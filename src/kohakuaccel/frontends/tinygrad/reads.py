@@ -6,6 +6,8 @@ of what is read.
 
 from __future__ import annotations
 
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
 from typing import Protocol
 
 from tinygrad.dtype import AddrSpace
@@ -14,9 +16,10 @@ from tinygrad.uop.ops import UOp
 
 from kohakuaccel.frontends.tinygrad.alu import invalid, zero
 from kohakuaccel.frontends.tinygrad.formats import FORMATS
-from kohakuaccel.frontends.tinygrad.indices import Indices, Untranslatable, tidied
-from kohakuaccel.frontends.tinygrad.places import arranged, shape_of
-from kohakuaccel.graph import WORDS, Cast, Const, DType, Expr, Guard, Index, Input, Lookup, Op, Read, WordFormat
+from kohakuaccel.frontends.tinygrad.indices import Indices, Untranslatable, settled, tidied
+from kohakuaccel.frontends.tinygrad.places import Place, arranged, shape_of
+from kohakuaccel.graph import WORDS, Cast, Const, DType, Expr, Guard, Index, Input, Lookup, Op, Range, Read, WordFormat
+from kohakuaccel.graph.rewrite.axes import Cuts, chain, partly_followed, wanted
 
 _S64 = WORDS["S64"]
 
@@ -61,6 +64,37 @@ def peeled(u: UOp) -> tuple[UOp, list[UOp]]:
             return u, gates
 
 
+def cuts_of(nodes: Sequence[UOp]) -> dict[UOp, Cuts]:
+    """Where loops are cut: what is read and stored at their quotients and remainders has these as axes.
+
+    Not where a fold would then have an operand that follows a part of a loop only: it is a product as it is.
+    """
+    plain = Indices()
+    strides: dict[Range, set[int]] = defaultdict(set)
+    for u in nodes:
+        for index in _said(u, plain):
+            for r, stride in wanted(index):
+                strides[r].add(stride)
+    found = {r: cuts for r, some in strides.items() if (cuts := chain(r.extent, some))}
+    for u in nodes if found else ():
+        if u.op is Ops.REDUCE:
+            folded = {r for s in u.src[1:] if s in plain.loops for r in plain.loops[s]}
+            reads = [tuple(_said(read, plain)) for read in u.src[0].toposort()]
+            for r in partly_followed(found, folded, reads):
+                del found[r]
+    return {u: found[r] for u, (r,) in plain.loops.items() if r in found}
+
+
+def _said(u: UOp, indices: Indices) -> Iterator[Index]:
+    """The index maps of an element's place and of the conditions it is under; none for another node."""
+    for place in u.src[1:] if u.op is Ops.INDEX else ():
+        flat, gates = peeled(place)
+        found = indices.index(flat)
+        yield from () if found is None else (found,)
+        for gate in gates:
+            yield from (guard.index for guard in indices.guards(gate) or ())
+
+
 class Reads:
     """The reads of one kernel. inputs: the buffers read so far, flat as `b<slot>`, in a shape as `a<slot>`."""
 
@@ -71,13 +105,14 @@ class Reads:
 
     def _shapes(self, nodes: list[UOp]) -> dict[int, tuple[int, ...]]:
         """The shape of every buffer, from all its reads."""
-        found: dict[int, list[Index]] = {}
+        found: dict[int, list[Place]] = {}
         sizes: dict[int, int] = {}
         for u in nodes:
             if u.op is Ops.INDEX and len(u.src) == 2 and u.src[0].op is Ops.PARAM:
                 slot, _, sizes[u.src[0].arg.slot] = buffer(u.src[0])
-                flat = self.indices.index(peeled(u.src[1])[0])
-                found.setdefault(slot, []).extend([] if flat is None else [flat])
+                place, gates = peeled(u.src[1])
+                flat, guards = self.indices.index(place), self._guards(gates) or ()
+                found.setdefault(slot, []).extend([] if flat is None else [Place(settled(flat, guards), guards)])
         return {slot: shape_of(sizes[slot], flats) for slot, flats in found.items()}
 
     def read(self, u: UOp, values: Values) -> Expr:
@@ -91,7 +126,7 @@ class Reads:
         if flat is not None:
             guards = self._guards(gates)
             if guards is not None:
-                shape = self.shapes[slot]
+                shape, flat = self.shapes[slot], settled(flat, guards)
                 places = arranged(flat, guards, shape) if flat.affine and len(shape) > 1 else None
                 if places is not None:
                     return Read(self._input("a", slot, shape, dtype), places, guards, nothing if guards else None)

@@ -18,7 +18,7 @@ from kohakuaccel.frontends.tinygrad.alu import fold, invalid, number, operation,
 from kohakuaccel.frontends.tinygrad.formats import WEAK
 from kohakuaccel.frontends.tinygrad.indices import Indices, Symbolic, Untranslatable
 from kohakuaccel.frontends.tinygrad.kernel import Kernel, Store
-from kohakuaccel.frontends.tinygrad.reads import Reads, buffer, format_of, peeled
+from kohakuaccel.frontends.tinygrad.reads import Reads, buffer, cuts_of, format_of, peeled
 from kohakuaccel.graph import (
     BOOL,
     WORDS,
@@ -65,13 +65,13 @@ def translate(sink: UOp, name: str) -> Kernel:
 class _Translator:
     def __init__(self, sink: UOp) -> None:
         self.sink = sink
-        self.indices = Indices()
+        nodes = list(sink.toposort())
+        self.indices = Indices(cuts_of(nodes))
         self.known: dict[UOp, _Known] = {}
         self.statements: list[Statement] = []
         self.outputs: list[tuple[str, str]] = []
-        nodes = sink.toposort()
         self.uses = Counter(s for u in nodes for s in u.src)
-        self.reads = Reads(list(nodes), self.indices)
+        self.reads = Reads(nodes, self.indices)
 
     def kernel(self, name: str) -> Kernel:
         stores = tuple(self._store(u) for u in self._stores(self.sink))
@@ -131,7 +131,7 @@ class _Translator:
         """The loops that expressions follow and no fold of theirs has closed, longest extents included only."""
         found = dict.fromkeys(r for u in what for r in u.ranges)
         ordered = sorted(found, key=lambda r: r.arg)
-        return tuple(r for r in (self.indices.range(u) for u in ordered) if r.extent > 1)
+        return tuple(r for u in ordered for r in self.indices.ranges(u) if r.extent > 1)
 
     # expressions
 
@@ -217,16 +217,20 @@ class _Translator:
     def _staged(self, u: UOp) -> Expr:
         """An element of a value that the kernel itself keeps: a statement over the loops it is kept over."""
         stage, places = u.src[0], u.src[1:]
-        over = [self.indices.range(r) for r in stage.src[1:]]
+        over = [self.indices.ranges(r) for r in stage.src[1:]]
         if len(over) != len(places):
             raise Untranslatable("an element of a kept value in another shape")
         at: dict[Range, Index] = {}
-        for r, place in zip(over, places):
+        for parts, place in zip(over, places):
             found = self.indices.index(place)
-            at[r] = Index.of(Lookup(self.as_(place, _S64), r.extent)) if found is None else found
+            step = prod(r.extent for r in parts)
+            found = Index.of(Lookup(self.as_(place, _S64), step)) if found is None else found
+            for n, r in enumerate(parts):
+                step //= r.extent
+                at[r] = found // step % r.extent if n else found // step
         dtype = format_of(u)
         if stage not in self.known:
-            loops = dict.fromkeys((*self._loops(stage), *(r for r in over if r.extent > 1)))
+            loops = dict.fromkeys((*self._loops(stage), *(r for parts in over for r in parts if r.extent > 1)))
             body = self.as_(stage.src[0], dtype)
             self.known[stage] = _Known(self._statement(dtype, tuple(loops), body), dtype, 1, 1)
         return self.known[stage].expr.substitute(at)
@@ -282,7 +286,7 @@ class _Translator:
         if op is Ops.ADD and self._widened_product(source):
             # Products of halves are exact in the wider type they are summed in.
             body = Op("mul", tuple(self.as_(s, dtype) for s in source.src[0].src))
-        folded = tuple(r for r in (self.indices.range(s) for s in u.src[1:]) if r.extent > 1)
+        folded = tuple(r for s in u.src[1:] for r in self.indices.ranges(s) if r.extent > 1)
         if not folded:
             return body
         if isinstance(body, Const) and kind_of(dtype) == "word":

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from math import prod
 
 from kohakuaccel.frontends.tinygrad.kernel import Kernel, Store
-from kohakuaccel.frontends.tinygrad.places import Shape, arranged, shape_of
+from kohakuaccel.frontends.tinygrad.places import Place, Shape, arranged, shape_of
 from kohakuaccel.graph import Expr, Graph, Index, Input, Range, Read, Statement, Value, verify
 from kohakuaccel.graph.expr import rebuild
 
@@ -127,19 +127,19 @@ def _places(flat: Index, e: Read, shape: Shape) -> tuple[Index, ...]:
 def _shapes(parts: Sequence[Kernel]) -> dict[int, Shape]:
     """A shape for every buffer, from the strides of all that read it and of what stores to it."""
     sizes: dict[int, int] = {}
-    flats: dict[int, list[Index]] = {}
+    flats: dict[int, list[Place]] = {}
     for part in parts:
         graph, named = part.graph, dict(part.graph.outputs)
         for v in graph.inputs:
             slot = int(v.name[1:])
             sizes[slot] = prod(v.shape)
             reads = [r for s in graph.readers(v.name) for r in s.body.reads() if r.value == v.name]
-            flats.setdefault(slot, []).extend(_flat(r.indices, v.shape) for r in reads)
+            flats.setdefault(slot, []).extend(Place(_flat(r.indices, v.shape), r.guards) for r in reads)
         for store in part.stores:
             shape = graph[named[store.value]].shape
             sizes[store.slot] = prod(shape)
             axes = [Index.of(Range(f"x{n}", extent)) for n, extent in enumerate(shape) if extent > 1]
-            flats.setdefault(store.slot, []).append(_flat(axes, [e for e in shape if e > 1]))
+            flats.setdefault(store.slot, []).append(Place(_flat(axes, [e for e in shape if e > 1])))
     return {slot: shape_of(size, flats[slot]) for slot, size in sizes.items()}
 
 
