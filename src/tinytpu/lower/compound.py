@@ -1,7 +1,8 @@
 """Expressions that are one instruction of the vector unit though the graph spells them with several operations.
 
 Decides by structure which of them are signs, differences of truth, and sums or distances that the graph itself clamps
-to int32 (datasheet 4: SIGN, FSIGN, CMPNE, SAT_ADD_I32, SAT_SUB_I32, ABS_DIFF_I32). It must not know lanes.
+to int32 (datasheet 4: SIGN, FSIGN, CMPNE, SAT_ADD_I32, SAT_SUB_I32, ABS_DIFF_I32, ROTL). It must not
+know lanes.
 """
 
 from __future__ import annotations
@@ -33,6 +34,8 @@ def compound(code: Code, expr: Op, value: Value) -> Tile | None:
             return _different(code, expr.args[0], value)
         case "min" | "max":
             return _saturated(code, expr, value)
+        case "or" | "xor" | "add":
+            return _rotated(code, expr, value)
         case _:
             return None
 
@@ -76,6 +79,24 @@ def _different(code: Code, expr: Expr, value: Value) -> Tile | None:
     if is_real(a.dtype) or a.top is not None or b.top is not None:
         return None
     return truth(code.vpu(VPU.CMPNE, a.value, b.value))
+
+
+def _rotated(code: Code, expr: Op, value: Value) -> Tile | None:
+    """The bits of a U32 shifted left and right by 32 places together, put together."""
+    for left, right in (expr.args, expr.args[::-1]):
+        if not (isinstance(right, Op) and right.name == "shr"):
+            continue
+        if not (isinstance(left, Op) and left.name in ("shl", "mul") and left.args[0] == right.args[0]):
+            continue
+        up, down = number_of(left.args[1]), number_of(right.args[1])
+        if left.name == "mul" and up is not None:
+            up = up.bit_length() - 1 if up.bit_count() == 1 else None
+        if up is None or down is None or up + down != 32 or not 0 < up < 32:
+            continue
+        a = value(right.args[0])
+        if a.dtype == WORDS["U32"]:
+            return Tile(code.vpu(VPU.ROTL, a.value, code.fill(up)), a.dtype, 0, 2 * HALF - 1)
+    return None
 
 
 def _saturated(code: Code, expr: Op, value: Value) -> Tile | None:

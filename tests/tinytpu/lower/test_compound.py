@@ -56,3 +56,23 @@ def test_signs_of_reals() -> None:
     (step,) = compile_graph(graph.parse(text)).steps
     assert isinstance(step, Stage)
     assert step.cycles == 38
+
+
+def test_rotations() -> None:
+    """Of unsigned words by places that make 32; signed ones and others are shifted and put together."""
+    rng = np.random.default_rng(2)
+    a = rng.integers(0, 1 << 32, 64).astype(np.uint32)
+    for up, down in ((1, 31), (13, 19), (31, 1), (13, 18)):
+        for body in (
+            f"shl(a[i], cast({up}, F)) | shr(a[i], cast({down}, F))",
+            f"shr(a[i], cast({down}, F)) + a[i] * cast({1 << up}, F)",
+            f"xor(shr(a[i], cast({down}, F)), shl(a[i], cast({up}, F)))",
+        ):
+            for name in ("U32", "S32"):
+                text = f"input a: F[64]\no: F[i<64] = {body}\noutput o".replace("F", name)
+                check(text, a=a if name == "U32" else a.view(np.int32))
+                (step,) = compile_graph(graph.parse(text)).steps
+                assert isinstance(step, Stage)
+                assert (step.cycles == 87) == (name == "U32" and up + down == 32)
+    text = "input a: U32[16]\no: U32[i<16] = neg(a[i]) | shr(a[i], cast(4, U32))\noutput o"
+    check(text, a=a[:16])
