@@ -19,10 +19,12 @@ from kohakuaccel.graph.requant import as_requantised
 from kohakuaccel.graph.structure import Contraction
 from kohakuaccel.machine import Machine
 from tinytpu.lower.allocate import Program, allocate
-from tinytpu.lower.blocks import Cut, Dispatches, Key, Matrix, Way
+from tinytpu.lower.blocks import Matrix
 from tinytpu.lower.body import Plans
 from tinytpu.lower.code import Code
+from tinytpu.lower.cut import Cut, Key
 from tinytpu.lower.data import Data
+from tinytpu.lower.dispatches import Dispatches, Way
 from tinytpu.lower.finish import HIGH, LOW, Finish
 from tinytpu.lower.product import as_product, filled, place_of
 from tinytpu.units.core import execute

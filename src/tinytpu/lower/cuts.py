@@ -9,7 +9,8 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from kohakuaccel.machine import Machine
-from tinytpu.lower.blocks import Cut, Ints, Matrix
+from tinytpu.lower.blocks import Matrix
+from tinytpu.lower.cut import Cut, Ints
 from tinytpu.lower.jobs import Jobs, Leaving
 
 FEW = 4

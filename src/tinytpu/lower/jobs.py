@@ -14,8 +14,9 @@ from typing import Literal
 
 import numpy as np
 
-from tinytpu.lower.blocks import Cut, Dispatches, Ints, Key, Way
 from tinytpu.lower.code import Code
+from tinytpu.lower.cut import Cut, Ints, Key
+from tinytpu.lower.dispatches import Dispatches, Way
 
 Leaving = Literal["gathered", "alone", "output"]
 """How sums leave: as rows of a tile, each row on its own, or as `mxu_result` (one job a program)."""

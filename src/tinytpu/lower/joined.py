@@ -18,10 +18,11 @@ from kohakuaccel.graph import Expr, Read, Statement, Value
 from kohakuaccel.graph.points import Array
 from kohakuaccel.machine import Machine
 from tinytpu.lower.allocate import Program, allocate, least
-from tinytpu.lower.blocks import Dispatches, Matrix
+from tinytpu.lower.blocks import Matrix
 from tinytpu.lower.body import Body, Plans, across, fold, settled
 from tinytpu.lower.code import Code, Result
 from tinytpu.lower.data import Data, Layout, Words
+from tinytpu.lower.dispatches import Dispatches
 from tinytpu.lower.errors import NotLowered
 from tinytpu.lower.numbers import Tile, halves
 from tinytpu.lower.order import fastest

@@ -21,8 +21,8 @@ from kohakuaccel.graph.verify import format_of
 from kohakuaccel.machine import Machine
 from kohakuaccel.numerics import INT32
 from tinytpu.lower.allocate import Program, allocate
-from tinytpu.lower.blocks import Cut, Key, Matrix
 from tinytpu.lower.body import Plans
+from tinytpu.lower.cut import Cut, Key
 from tinytpu.lower.cuts import cuts
 from tinytpu.lower.data import Data
 from tinytpu.lower.epilogue import fuse
@@ -250,7 +250,7 @@ def weights_of(m: Cut, right: Array) -> Array:
     wide, deep = -(-columns // edge), m.ktiles
     w = np.zeros((batch, deep * edge, wide * edge), np.int8)
     w[:, :depth, :columns] = right
-    if isinstance(m, Matrix) and m.outer:
+    if m.outer:
         w[:, 1:] = w[:, :1]  # every row of the array multiplies with the same weights
     weights = w.reshape(batch, deep, edge, wide, edge).transpose(0, 3, 1, 2, 4)
     return np.ascontiguousarray(weights).reshape(batch, wide, deep, edge * edge)
