@@ -237,8 +237,9 @@ class Body:
     def reach(self) -> Reach:
         return Reach(self.names)
 
-    def folded(self, steps: int, ragged: bool) -> Tile:
-        """The body folded over the steps, lane by lane: each lane holds its own terms' result."""
+    def folded(self, steps: int, full: int) -> Tile:
+        """The body folded over the steps, lane by lane: each lane holds its own terms' result. full: the steps from
+        which on lanes may hold no term."""
         statement = self.statement
         assert statement.reduction is not None
         op = statement.reduction.op
@@ -250,7 +251,7 @@ class Body:
         total: Tile | None = None
         for step in range(steps):
             term = self.value(statement.body, step, neutral if plain else None)
-            if ragged and step == steps - 1 and not plain:
+            if step >= full and not plain:
                 term = operate(self.code, "where", (self._mask(step), term, neutral), self.checks)
             if bucket:
                 form = "PSUM_ACCUMULATE" if step else "PSUM_WRITE"

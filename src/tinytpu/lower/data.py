@@ -92,9 +92,10 @@ class Layout:
         return -(-self.points // self.held) * self.chunks
 
     @property
-    def ragged(self) -> bool:
-        """Whether some lanes of the last step hold no term."""
-        return self.chunk % self.depth != 0 or self.folds % self.depth != 0 or self.folds % self.chunk != 0
+    def full(self) -> int:
+        """Steps, from the first on, in which every lane of every tile holds a term."""
+        last = self.folds - (self.chunks - 1) * self.chunk
+        return min(self.chunk, last) // self.depth
 
     def point(self) -> NDArray[np.int64]:
         """int64[tiles, lanes]: elements; `points` where a lane holds none."""

@@ -196,7 +196,7 @@ class _Builder:
         size = layout_of(self.machine, self.rows, self.depth, prod(row.terms))
         if row.folded:
             (body,) = bodies
-            total = body.folded(size.steps, size.ragged)
+            total = body.folded(size.steps, size.full)
             if self.depth > 1:
                 total = across(code, body.statement.reduction.op, total, self.depth, size.held == 1)  # pyright: ignore[reportOptionalMemberAccess] - a row's body has one
             yield settled(code, total, row.statement)

@@ -134,7 +134,7 @@ class _Builder:
             if statement.reduction is None:
                 known[statement.name] = body.value(statement.body, 0)
             else:
-                total = body.folded(self.layout.steps, self.layout.ragged)
+                total = body.folded(self.layout.steps, self.layout.full)
                 if self.layout.depth > 1:
                     total = across(code, statement.reduction.op, total, self.layout.depth, self.layout.held == 1)
                 known[statement.name] = settled(code, total, statement)
