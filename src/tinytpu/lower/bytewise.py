@@ -15,13 +15,11 @@ import numpy as np
 
 from kohakuaccel.graph import BOOL, Bits, Cast, Const, DType, Expr, Op, Read, Statement, Value, WordFormat
 from kohakuaccel.graph.native import Box
-from kohakuaccel.graph.verify import format_of, kind
 from kohakuaccel.numerics import INT32, IntFormat
 from tinytpu.isa.codes import VPU
 from tinytpu.lower.body import Plans
 from tinytpu.lower.code import Code, Result
 from tinytpu.lower.data import Data
-from tinytpu.lower.facts import host_filled, number_alone
 from tinytpu.lower.forms import sign_of
 from tinytpu.lower.numbers import words
 from tinytpu.lower.numbers.base import span, wraps
@@ -120,15 +118,16 @@ class _Body:
         return Byte(_whole(a), *span(dtype))
 
     def _value(self, expr: Expr) -> Byte:
-        if kind(expr, self.names) == "real":
+        facts = self.plans.facts(self.names)
+        if facts.kind(expr) == "real":
             raise NotBytes(str(expr))
-        dtype = BOOL if kind(expr, self.names) == "bool" else format_of(expr, self.names) or INT32
+        dtype = BOOL if facts.kind(expr) == "bool" else facts.format_of(expr) or INT32
         if isinstance(expr, Read):
             return self._read(expr, dtype)
-        if number_alone(expr):
+        if facts.number_alone(expr):
             number = expr.value if isinstance(expr, Const) else Box((), {}, self.names).value(expr, dtype)
             return self._constant(int(np.asarray(number).item()), dtype)
-        if host_filled(expr):
+        if facts.host_filled(expr):
             return self._leaf(expr, dtype, self._indices(expr, dtype))
         if isinstance(expr, Cast):
             return self.settled(self._cast(expr), dtype)
@@ -173,7 +172,7 @@ class _Body:
 
     def _cast(self, expr: Cast) -> Byte:
         arg = self.value(expr.arg)
-        truth = kind(expr.arg, self.names) == "bool"
+        truth = self.plans.facts(self.names).kind(expr.arg) == "bool"
         if expr.dtype == BOOL and not truth:
             if not arg.held:
                 raise NotBytes(str(expr))
@@ -258,7 +257,7 @@ class _Body:
         return [self.value(a) for a in expr.args]
 
     def _is_truth(self, expr: Op) -> bool:
-        return kind(expr.args[-1], self.names) == "bool"
+        return self.plans.facts(self.names).kind(expr.args[-1]) == "bool"
 
     def add(self, expr: Op) -> Byte:
         return self._sum(*self._args(expr))
@@ -284,7 +283,7 @@ class _Body:
 
     def mul(self, expr: Op) -> Byte:
         for one, other in (expr.args, expr.args[::-1]):
-            if isinstance(one, Cast) and kind(one.arg, self.names) == "bool":
+            if isinstance(one, Cast) and self.plans.facts(self.names).kind(one.arg) == "bool":
                 x = self.value(other)
                 value = words.both(self.code, _whole(x), _whole(self.value(one.arg)))
                 return Byte(value, *joined((0, 0), x.span))
@@ -299,7 +298,7 @@ class _Body:
 
     def fma(self, expr: Op) -> Byte:
         a, b, c = self._args(expr)
-        return self._sum(self.settled(self._product(a, b), format_of(expr, self.names)), c)
+        return self._sum(self.settled(self._product(a, b), self.plans.facts(self.names).format_of(expr)), c)
 
     def neg(self, expr: Op) -> Byte:
         (a,) = self._args(expr)
@@ -329,7 +328,7 @@ class _Body:
         if not (isinstance(expr, Op) and expr.name == "sub"):
             return None
         a, b = self._args(expr)
-        dtype = format_of(expr, self.names)
+        dtype = self.plans.facts(self.names).format_of(expr)
         if not (holds(SIGNED, a.span) and holds(SIGNED, b.span)):
             return None
         if isinstance(dtype, WordFormat) and wraps(dtype, *span_of("sub", (a.span, b.span))):
@@ -435,7 +434,7 @@ class _Body:
         if not (isinstance(expr, Op) and expr.name == "mul"):
             return None
         a, b = self._args(expr)
-        dtype = format_of(expr, self.names)
+        dtype = self.plans.facts(self.names).format_of(expr)
         narrow = isinstance(dtype, WordFormat) and wraps(dtype, *span_of("mul", (a.span, b.span)))
         if narrow or not (holds(SIGNED, a.span) and holds(SIGNED, b.span)):
             return None
