@@ -33,16 +33,16 @@ from kohakuaccel.graph.requant import WIDE, Requantised, as_requantised
 from kohakuaccel.graph.scalar import to_word
 from kohakuaccel.numerics import FP32, INT32
 from tinytpu.isa.codes import VPU
-from tinytpu.lower.code import Code, Leaf, Result
-from tinytpu.lower.compound import compound
 from tinytpu.lower.data import Data
 from tinytpu.lower.facts import Facts
+from tinytpu.lower.forms.compound import compound
 from tinytpu.lower.numbers import Tile, convert, halves, identity, operate, reinterpret, serial, wide
 from tinytpu.lower.numbers.base import bits_of, check_format, integer, is_real
 from tinytpu.lower.numbers.operations import constant
 from tinytpu.lower.numbers.pairs import Pair
+from tinytpu.lower.numbers.requant import requantise
+from tinytpu.lower.program.code import Code, Leaf, Result
 from tinytpu.lower.reach import Reach
-from tinytpu.lower.requant import requantise
 
 
 @dataclass

@@ -18,12 +18,12 @@ from kohakuaccel.graph.native import Box
 from kohakuaccel.numerics import INT32, IntFormat
 from tinytpu.isa.codes import VPU
 from tinytpu.lower.body import Plans
-from tinytpu.lower.code import Code, Result
 from tinytpu.lower.data import Data
-from tinytpu.lower.forms import sign_of
+from tinytpu.lower.forms.spelling import sign_of
 from tinytpu.lower.numbers import words
 from tinytpu.lower.numbers.base import span, wraps
 from tinytpu.lower.numbers.spans import Span, holds, joined, span_of
+from tinytpu.lower.program.code import Code, Result
 from tinytpu.lower.reach import Reach
 
 SIGNED, UNSIGNED = (-128, 127), (0, 255)

@@ -16,9 +16,9 @@ from numpy.typing import NDArray
 
 from kohakuaccel.graph.points import Array
 from kohakuaccel.machine import Machine
-from tinytpu.lower.allocate import Program
-from tinytpu.lower.code import Carry, Fill, Leaf, Pool
 from tinytpu.lower.data import Words
+from tinytpu.lower.program.allocate import Program
+from tinytpu.lower.program.code import Carry, Fill, Leaf, Pool
 from tinytpu.recording import keep_sets
 from tinytpu.units.core import Run, execute_sets
 from tinytpu.units.given import Filling, Image, Sets

@@ -17,16 +17,16 @@ import numpy as np
 from kohakuaccel.graph import Expr, Read, Statement, Value
 from kohakuaccel.graph.points import Array
 from kohakuaccel.machine import Machine
-from tinytpu.lower.allocate import Program, allocate, least
-from tinytpu.lower.blocks import Matrix
+from tinytpu.lower.array.blocks import Matrix
+from tinytpu.lower.array.dispatches import Dispatches
+from tinytpu.lower.array.product import Fed, Product, as_product, place_of
 from tinytpu.lower.body import Body, Plans, across, fold, settled
-from tinytpu.lower.code import Code, Result
 from tinytpu.lower.data import Data, Layout, Words
-from tinytpu.lower.dispatches import Dispatches
 from tinytpu.lower.errors import NotLowered
 from tinytpu.lower.numbers import Tile, halves
-from tinytpu.lower.order import fastest
-from tinytpu.lower.product import Fed, Product, as_product, place_of
+from tinytpu.lower.program.allocate import Program, allocate, least
+from tinytpu.lower.program.code import Code, Result
+from tinytpu.lower.program.order import fastest
 from tinytpu.lower.rows import Apart, Row, Rows, as_rows, source
 from tinytpu.lower.stage import cut, most_that_fit
 

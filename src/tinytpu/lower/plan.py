@@ -35,15 +35,15 @@ from kohakuaccel.graph.rewrite.axes import cut_axes
 from kohakuaccel.graph.verify import format_of
 from kohakuaccel.machine import Machine
 from kohakuaccel.numerics import FP32, INT32
-from tinytpu.lower.chain import chain
+from tinytpu.lower.array.chain import chain
+from tinytpu.lower.array.product import as_product, certain, choose_product
+from tinytpu.lower.array.prologue import split
 from tinytpu.lower.errors import NotLowered
-from tinytpu.lower.forms import PlainWords
+from tinytpu.lower.forms.minima import Minima
+from tinytpu.lower.forms.spelling import PlainWords
 from tinytpu.lower.groups import addresses, grouped, left_of
 from tinytpu.lower.joined import join
-from tinytpu.lower.minima import Minima
 from tinytpu.lower.packed import pack
-from tinytpu.lower.product import as_product, certain, choose_product
-from tinytpu.lower.prologue import split
 from tinytpu.lower.run import Counts
 from tinytpu.lower.stage import choose, in_parts
 from tinytpu.lower.steps import (

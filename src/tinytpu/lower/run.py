@@ -13,16 +13,16 @@ import numpy as np
 
 from kohakuaccel.graph import DType, Value
 from kohakuaccel.graph.points import Array
-from tinytpu.lower.allocate import Program
-from tinytpu.lower.chain import Chain
-from tinytpu.lower.code import Result
+from tinytpu.lower.array.chain import Chain
+from tinytpu.lower.array.product import Product, feeds
 from tinytpu.lower.data import Words, in_bytes, numbers
 from tinytpu.lower.feed import Counts, Places, Slots, Work, executing, executor, run_programs
 from tinytpu.lower.joined import Joined, Part
 from tinytpu.lower.numbers.functions import SINE_LIMIT
 from tinytpu.lower.numbers.serial import check
 from tinytpu.lower.packed import Packed, Whole
-from tinytpu.lower.product import Product, feeds
+from tinytpu.lower.program.allocate import Program
+from tinytpu.lower.program.code import Result
 from tinytpu.lower.stage import Stage
 
 __all__ = ["Beyond", "Counts", "executing", "executor", "run_joined", "run_packed", "run_stage"]

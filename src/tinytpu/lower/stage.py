@@ -15,13 +15,13 @@ from kohakuaccel.graph import Statement, Value
 from kohakuaccel.machine import Machine
 from tinytpu.isa.codes import VPU
 from tinytpu.lower import bytewise
-from tinytpu.lower.allocate import Program, allocate
 from tinytpu.lower.body import Body, Plans, across, leave, settled
-from tinytpu.lower.code import Carry, Code, Line, Result
 from tinytpu.lower.data import Data, Layout
 from tinytpu.lower.errors import NotLowered
 from tinytpu.lower.numbers import Tile
 from tinytpu.lower.numbers.base import check_format
+from tinytpu.lower.program.allocate import Program, allocate
+from tinytpu.lower.program.code import Carry, Code, Line, Result
 
 MOST = 1 << 27
 """Lanes that the host fills or takes for one stage, of any one value."""

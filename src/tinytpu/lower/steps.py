@@ -14,12 +14,12 @@ import numpy as np
 from kohakuaccel.graph import Statement, Value
 from kohakuaccel.graph.native import stored_in
 from kohakuaccel.graph.points import Array
-from tinytpu.lower.chain import Chain
+from tinytpu.lower.array.chain import Chain
+from tinytpu.lower.array.multiply import run_chain, run_product
+from tinytpu.lower.array.product import Product, beyond
 from tinytpu.lower.data import Data
 from tinytpu.lower.joined import Joined
-from tinytpu.lower.multiply import run_chain, run_product
 from tinytpu.lower.packed import Packed
-from tinytpu.lower.product import Product, beyond
 from tinytpu.lower.run import Beyond, Counts, run_joined, run_packed, run_stage
 from tinytpu.lower.stage import Stage, exactly
 

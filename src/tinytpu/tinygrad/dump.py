@@ -18,9 +18,9 @@ from kohakuaccel.graph import BOOL, Cast, Const, Expr, Graph, Iota, Op, Read, St
 from kohakuaccel.graph.structure import as_contraction
 from tinytpu.isa.words import name_of, text_of
 from tinytpu.lower import NotLowered, Plan
-from tinytpu.lower.code import Carry, Fill, Leaf, Place, Pool, Source
 from tinytpu.lower.data import Data
 from tinytpu.lower.listing import Listed, listed, own
+from tinytpu.lower.program.code import Carry, Fill, Leaf, Place, Pool, Source
 from tinytpu.lower.steps import Addresses, Step
 
 NAME = "TINYTPU_DUMP_LOWERING"

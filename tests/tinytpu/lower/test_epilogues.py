@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from kohakuaccel import graph
 from tinytpu.isa.codes import SXU
 from tinytpu.lower import Plan, compile_graph
-from tinytpu.lower.product import Product
+from tinytpu.lower.array.product import Product
 from tinytpu.lower.steps import Multiplied
 from tinytpu_rig.lowering import check
 

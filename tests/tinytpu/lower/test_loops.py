@@ -11,7 +11,7 @@ from tinytpu.isa.codes import SXU, Column
 from tinytpu.isa.words import row_of
 from tinytpu.lower import compile_graph
 from tinytpu.lower.listing import listed
-from tinytpu.lower.roll import roll
+from tinytpu.lower.program.roll import roll
 from tinytpu.units.core import Image, Run, execute
 
 MACHINE = machines.load()

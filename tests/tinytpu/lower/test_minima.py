@@ -9,7 +9,7 @@ import pytest
 from numpy.typing import NDArray
 
 from kohakuaccel import graph
-from tinytpu.lower.minima import Minima
+from tinytpu.lower.forms.minima import Minima
 from tinytpu_rig.lowering import check
 
 NUMPY: dict[str, Any] = {"FP32": np.float32, "S32": np.int32, "S8": np.int8, "U8": np.uint8, "U32": np.uint32,

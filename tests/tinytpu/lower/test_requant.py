@@ -16,7 +16,7 @@ from kohakuaccel.graph import build as g
 from kohakuaccel.graph.native import Native
 from kohakuaccel.graph.requant import as_requantised, requantised
 from tinytpu.lower import Plan, Ran, compile_graph
-from tinytpu.lower.chain import Chain
+from tinytpu.lower.array.chain import Chain
 from tinytpu.lower.steps import Multiplied
 
 S8, S32 = WORDS["S8"], WORDS["S32"]

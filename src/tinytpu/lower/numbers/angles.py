@@ -10,13 +10,13 @@ import math
 from itertools import pairwise
 
 from tinytpu.isa.codes import VPU
-from tinytpu.lower.code import Code
 from tinytpu.lower.numbers import pairs, wide
 from tinytpu.lower.numbers import words as w
 from tinytpu.lower.numbers.base import HALF
 from tinytpu.lower.numbers.functions import half_turns, sine_near
 from tinytpu.lower.numbers.pairs import Pair
 from tinytpu.lower.numbers.reals import magnitude, real
+from tinytpu.lower.program.code import Code
 
 _LEAST = 14
 """Numbers from 2**14 on are reduced here."""

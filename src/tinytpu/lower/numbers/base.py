@@ -14,8 +14,8 @@ import numpy as np
 from kohakuaccel.graph import BOOL, DType, WordFormat, kind_of
 from kohakuaccel.numerics import BF16, FP16, FP32, INT32, IntFormat
 from tinytpu.isa.codes import VPU
-from tinytpu.lower.code import Code
 from tinytpu.lower.errors import NotLowered
+from tinytpu.lower.program.code import Code
 
 HALF = 1 << 31
 

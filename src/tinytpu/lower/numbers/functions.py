@@ -14,9 +14,9 @@ from collections.abc import Sequence
 import numpy as np
 
 from tinytpu.isa.codes import VPU
-from tinytpu.lower.code import Code
 from tinytpu.lower.numbers.base import HALF
 from tinytpu.lower.numbers.reals import INFINITY, less, magnitude, real
+from tinytpu.lower.program.code import Code
 
 NAN = 0x7FC00000
 SINE_LIMIT = 25735.0

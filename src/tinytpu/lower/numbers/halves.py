@@ -13,9 +13,9 @@ from kohakuaccel.graph import DType
 from kohakuaccel.graph.native import stored_in
 from kohakuaccel.numerics import BF16, FP16, FP32
 from tinytpu.isa.codes import VPU
-from tinytpu.lower.code import Code
 from tinytpu.lower.numbers.base import HALF, Tile
 from tinytpu.lower.numbers.reals import INFINITY, real
+from tinytpu.lower.program.code import Code
 
 HALVES = (FP16, BF16)
 

@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from tinytpu.isa.codes import VPU
-from tinytpu.lower.code import Code
 from tinytpu.lower.numbers import words
 from tinytpu.lower.numbers.base import HALF, Tile, unsigned32
+from tinytpu.lower.program.code import Code
 
 
 def plain(op: VPU) -> Callable[[Code, Tile, Tile], int]:

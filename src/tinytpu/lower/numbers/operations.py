@@ -14,11 +14,11 @@ from kohakuaccel.graph.native import stored_in
 from kohakuaccel.graph.scalar import identity as neutral
 from kohakuaccel.numerics import FP32, IntFormat
 from tinytpu.isa.codes import VPU
-from tinytpu.lower.code import Code
 from tinytpu.lower.errors import NotLowered
 from tinytpu.lower.numbers import angles, functions, halves, integers, powers, reals, wide
 from tinytpu.lower.numbers.base import Tile, bits_of, check_format, extended, integer, is_real, wraps
 from tinytpu.lower.numbers.spans import span_of
+from tinytpu.lower.program.code import Code
 
 
 def constant(code: Code, number: float | int | bool, dtype: DType) -> Tile:

@@ -8,8 +8,8 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from tinytpu.isa.codes import VPU
-from tinytpu.lower.code import Code
 from tinytpu.lower.numbers import words as w
+from tinytpu.lower.program.code import Code
 
 
 class Pair(NamedTuple):

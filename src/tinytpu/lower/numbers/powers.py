@@ -8,10 +8,10 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from tinytpu.isa.codes import VPU
-from tinytpu.lower.code import Code
 from tinytpu.lower.numbers.base import HALF
 from tinytpu.lower.numbers.functions import NAN, exp2, polynomial, split_exponent
 from tinytpu.lower.numbers.reals import INFINITY, cut, less, magnitude, real
+from tinytpu.lower.program.code import Code
 
 _FACTOR = (2.885390043258667, 3.8519259838e-08)
 """2 / ln 2 as the sum of two binary32."""

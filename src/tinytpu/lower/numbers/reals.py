@@ -10,8 +10,8 @@ import math
 
 from kohakuaccel.graph import BOOL
 from tinytpu.isa.codes import VPU
-from tinytpu.lower.code import Code
 from tinytpu.lower.numbers.base import HALF, Tile, bits_of, unsigned32
+from tinytpu.lower.program.code import Code
 
 INFINITY = 0x7F800000
 MAGNITUDE = 0x7FFFFFFF

@@ -12,8 +12,8 @@ import numpy as np
 from kohakuaccel.diagnostics import Refusal
 from kohakuaccel.graph.points import Array
 from tinytpu.isa.codes import VPU
-from tinytpu.lower.code import Code
 from tinytpu.lower.numbers.reals import real
+from tinytpu.lower.program.code import Code
 
 OPCODES = {"exp2": VPU.EXP2, "log2": VPU.LOG2, "sin": VPU.SIN}
 LIMITS = {"exp2": (-(2.0**30), 2.0**30), "log2": (2.0**-126, float(np.finfo(np.float32).max)), "sin": (-1e4, 1e4)}

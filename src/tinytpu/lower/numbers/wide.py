@@ -11,13 +11,13 @@ from math import isqrt
 
 from kohakuaccel.graph import WORDS, DType, WordFormat
 from tinytpu.isa.codes import VPU
-from tinytpu.lower.code import Code
 from tinytpu.lower.errors import NotLowered
 from tinytpu.lower.numbers import integers, pairs, reals
 from tinytpu.lower.numbers import words as w
 from tinytpu.lower.numbers.base import HALF, Tile, is_real, span, unsigned32
 from tinytpu.lower.numbers.pairs import Pair
 from tinytpu.lower.numbers.spans import Span, holds, span_of
+from tinytpu.lower.program.code import Code
 
 INT = (-HALF, HALF - 1)
 UINT = (0, 2 * HALF - 1)

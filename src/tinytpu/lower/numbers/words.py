@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from tinytpu.isa.codes import VPU
-from tinytpu.lower.code import Code
+from tinytpu.lower.program.code import Code
 
 MASK = 0xFFFFFFFF
 TOP = 1 << 31

@@ -10,9 +10,9 @@ from math import prod
 
 from kohakuaccel.graph import Cast, Expr, Op, Range, Read, Statement, Value
 from tinytpu.lower.body import Body, Plans, leave
-from tinytpu.lower.code import Code, Leaf
 from tinytpu.lower.numbers import Tile
 from tinytpu.lower.numbers.base import integer
+from tinytpu.lower.program.code import Code, Leaf
 
 LOW, HIGH = -128, 127
 """What the array multiplies."""

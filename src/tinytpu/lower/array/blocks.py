@@ -11,8 +11,8 @@ from functools import cached_property
 
 import numpy as np
 
-from tinytpu.lower.cut import Cut, Ints, Key
-from tinytpu.lower.dispatches import Dispatches
+from tinytpu.lower.array.cut import Cut, Ints, Key
+from tinytpu.lower.array.dispatches import Dispatches
 
 
 @dataclass(frozen=True)

@@ -12,8 +12,8 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
 from tinytpu.isa.codes import VPU
-from tinytpu.lower.code import TOUCH, Carry, Code, Line
-from tinytpu.lower.cut import Cut
+from tinytpu.lower.array.cut import Cut
+from tinytpu.lower.program.code import TOUCH, Carry, Code, Line
 
 PREFETCHED = 4
 """Tiles that are loaded while the array works on the last one."""

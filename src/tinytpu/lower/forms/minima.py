@@ -14,7 +14,7 @@ from kohakuaccel.graph import BOOL, Const, Expr, Graph, Op, Read, Reduction, Sta
 from kohakuaccel.graph.expr import literal
 from kohakuaccel.graph.rewrite.base import Rewrite
 from kohakuaccel.graph.verify import Types
-from tinytpu.lower.forms import number_of
+from tinytpu.lower.forms.spelling import number_of
 
 OTHER: Mapping[str, str] = {"max": "min", "min": "max"}
 

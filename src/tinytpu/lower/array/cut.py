@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from tinytpu.lower.data import Words
 
 if TYPE_CHECKING:
-    from tinytpu.lower.dispatches import Dispatches
+    from tinytpu.lower.array.dispatches import Dispatches
 
 Key = tuple[object, ...]
 """Blocks of one key have one program."""

@@ -12,12 +12,12 @@ from collections.abc import Callable
 from kohakuaccel.graph import WORDS, Const, Expr, Op
 from kohakuaccel.numerics import FP32
 from tinytpu.isa.codes import VPU
-from tinytpu.lower.code import Code
-from tinytpu.lower.forms import number_of, sign_of
+from tinytpu.lower.forms.spelling import number_of, sign_of
 from tinytpu.lower.numbers import Tile
 from tinytpu.lower.numbers.base import HALF, bits_of, is_real
 from tinytpu.lower.numbers.operations import truth
 from tinytpu.lower.numbers.spans import holds
+from tinytpu.lower.program.code import Code
 
 INT = (-HALF, HALF - 1)
 _SATURATED = {"add": VPU.SAT_ADD_I32, "sub": VPU.SAT_SUB_I32}

@@ -18,15 +18,15 @@ from kohakuaccel.graph.points import Array
 from kohakuaccel.graph.requant import as_requantised
 from kohakuaccel.graph.structure import Contraction
 from kohakuaccel.machine import Machine
-from tinytpu.lower.allocate import Program, allocate
-from tinytpu.lower.blocks import Matrix
+from tinytpu.lower.array.blocks import Matrix
+from tinytpu.lower.array.cut import Cut, Key
+from tinytpu.lower.array.dispatches import Dispatches, Way
+from tinytpu.lower.array.finish import HIGH, LOW, Finish
+from tinytpu.lower.array.product import as_product, filled, place_of
 from tinytpu.lower.body import Plans
-from tinytpu.lower.code import Code
-from tinytpu.lower.cut import Cut, Key
 from tinytpu.lower.data import Data
-from tinytpu.lower.dispatches import Dispatches, Way
-from tinytpu.lower.finish import HIGH, LOW, Finish
-from tinytpu.lower.product import as_product, filled, place_of
+from tinytpu.lower.program.allocate import Program, allocate
+from tinytpu.lower.program.code import Code
 from tinytpu.units.core import execute
 from tinytpu.units.given import Image
 

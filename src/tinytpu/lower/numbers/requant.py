@@ -10,10 +10,10 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from tinytpu.isa.codes import VPU
-from tinytpu.lower.code import Code
 from tinytpu.lower.errors import NotLowered
 from tinytpu.lower.numbers import Tile
 from tinytpu.lower.numbers.base import HALF, unsigned32
+from tinytpu.lower.program.code import Code
 
 LEAST, MOST = -HALF, HALF - 1
 

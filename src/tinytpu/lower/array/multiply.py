@@ -11,10 +11,10 @@ import numpy as np
 
 from kohakuaccel.graph import Value
 from kohakuaccel.graph.points import Array
-from tinytpu.lower.chain import Chain
+from tinytpu.lower.array.chain import Chain
+from tinytpu.lower.array.product import Product, feeds, vectors_of, weights_of
 from tinytpu.lower.data import Words
 from tinytpu.lower.feed import Counts, Work, run_program
-from tinytpu.lower.product import Product, feeds, vectors_of, weights_of
 from tinytpu.lower.run import Room, data_of, outputs_of, title
 from tinytpu.units.given import Filling
 

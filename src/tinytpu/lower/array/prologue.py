@@ -12,9 +12,9 @@ from kohakuaccel.graph import WORDS, Cast, Expr, Index, Op, Range, Read, Stateme
 from kohakuaccel.graph.dtypes import WordFormat, kind_of
 from kohakuaccel.graph.structure import as_contraction
 from kohakuaccel.graph.verify import format_of
-from tinytpu.lower.finish import HIGH, LOW
+from tinytpu.lower.array.finish import HIGH, LOW
+from tinytpu.lower.array.product import as_product, is_read
 from tinytpu.lower.numbers.base import span
-from tinytpu.lower.product import as_product, is_read
 from tinytpu.lower.reach import Reach
 
 NEAR = 2 * LOW, 2 * HIGH + 1

@@ -20,13 +20,13 @@ from kohakuaccel.graph.structure import Contraction, as_contraction
 from kohakuaccel.graph.verify import format_of
 from kohakuaccel.machine import Machine
 from kohakuaccel.numerics import INT32
-from tinytpu.lower.allocate import Program, allocate
+from tinytpu.lower.array.candidates import cuts
+from tinytpu.lower.array.cut import Cut, Key
+from tinytpu.lower.array.epilogue import fuse
+from tinytpu.lower.array.finish import HIGH, LOW, Finish
 from tinytpu.lower.body import Plans
-from tinytpu.lower.cut import Cut, Key
-from tinytpu.lower.cuts import cuts
 from tinytpu.lower.data import Data
-from tinytpu.lower.epilogue import fuse
-from tinytpu.lower.finish import HIGH, LOW, Finish
+from tinytpu.lower.program.allocate import Program, allocate
 from tinytpu.lower.reach import Reach
 from tinytpu.units.core import Image, execute
 

@@ -9,9 +9,9 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from kohakuaccel.machine import Machine
-from tinytpu.lower.blocks import Matrix
-from tinytpu.lower.cut import Cut, Ints
-from tinytpu.lower.jobs import Jobs, Leaving
+from tinytpu.lower.array.blocks import Matrix
+from tinytpu.lower.array.cut import Cut, Ints
+from tinytpu.lower.array.jobs import Jobs, Leaving
 
 FEW = 4
 """Rows that are worth a dispatch, or a program, of their own."""

@@ -16,9 +16,9 @@ from kohakuaccel.machine import Machine
 from tinytpu.isa.codes import SXU, VPU
 from tinytpu.isa.opcodes import OPCODES
 from tinytpu.isa.vpu import VPU_OPS
-from tinytpu.lower.allocate import allocate
-from tinytpu.lower.code import TOUCH, Code, Line
-from tinytpu.lower.product import Fed, counted
+from tinytpu.lower.array.product import Fed, counted
+from tinytpu.lower.program.allocate import allocate
+from tinytpu.lower.program.code import TOUCH, Code, Line
 
 Slots = Mapping[int, tuple[int, int]]
 

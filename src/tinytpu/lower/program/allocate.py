@@ -17,9 +17,9 @@ from kohakuaccel.machine import Machine
 from tinytpu.isa.codes import VPU
 from tinytpu.isa.vpu import VPU_OPS
 from tinytpu.isa.words import row_of
-from tinytpu.lower.code import TOUCH, Code, Fill, Leaf, Line, Place, Pool, Source
 from tinytpu.lower.errors import NotLowered
-from tinytpu.lower.roll import roll
+from tinytpu.lower.program.code import TOUCH, Code, Fill, Leaf, Line, Place, Pool, Source
+from tinytpu.lower.program.roll import roll
 
 
 @dataclass(frozen=True)

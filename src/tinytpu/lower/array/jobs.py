@@ -14,9 +14,9 @@ from typing import Literal
 
 import numpy as np
 
-from tinytpu.lower.code import Code
-from tinytpu.lower.cut import Cut, Ints, Key
-from tinytpu.lower.dispatches import Dispatches, Way
+from tinytpu.lower.array.cut import Cut, Ints, Key
+from tinytpu.lower.array.dispatches import Dispatches, Way
+from tinytpu.lower.program.code import Code
 
 Leaving = Literal["gathered", "alone", "output"]
 """How sums leave: as rows of a tile, each row on its own, or as `mxu_result` (one job a program)."""

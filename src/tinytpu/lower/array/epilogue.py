@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from tinytpu.lower.code import Code, Line
+from tinytpu.lower.program.code import Code, Line
 
 _TAKEN = {"ADD": "ADD", "SUB": "SUB", "MUL": "MUL", "MAX": "MAX", "MIN": "MIN", "RELU": "MAX",
           "IPAIR_ROTATE": "IPAIR_ROTATE"}  # fmt: skip

@@ -1,0 +1,1 @@
+"""Forms of expressions that one instruction computes, whatever they were spelt with."""
