@@ -1,6 +1,6 @@
 # Every target sets up .venv first, from the two locks, and does so only when a lock or pyproject.toml changed.
 #   make demo    a first tensor program on the simulated machine, with what it cost
-#   make check   format, lint, strict types, fast tests (under two minutes)
+#   make check   format, lint, strict types, fast tests
 #   make test    every test
 #   make bench   the benchmarks, with their bars
 #   make browser a Chromium for the tests of report pages, where none is installed (Debian and Ubuntu, as root)
@@ -18,13 +18,15 @@ PIP := $(PY) -m pip --disable-pip-version-check --quiet
 # Processes that the tests start import faster from compiled bytecode.
 export PYTHONDONTWRITEBYTECODE =
 
-.PHONY: demo check test lint format warm bench browser measure relock setup clean
+.PHONY: demo check fast test lint format warm bench browser measure relock setup clean
 
 demo: $(STAMP)
 	$(VENV)/bin/kohaku run examples/kohakutpu/01_tensors.py
 
-check: $(STAMP)
-	$(MAKE) --jobs 2 lint warm
+check: warm
+	$(MAKE) --jobs 2 lint fast
+
+fast: $(STAMP)
 	$(PY) -m pytest -m "not slow" -n 2 --dist worksteal
 
 test: warm

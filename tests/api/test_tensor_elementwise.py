@@ -61,6 +61,7 @@ FORMS = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", BINARY)
 def test_broadcasting_matrix(name: str) -> None:
     ours, numpys, steps = BINARY[name]

@@ -94,6 +94,7 @@ def test_every_operator_on_every_history() -> None:
             assert np.array_equal(bits(got), bits(want)), name
 
 
+@pytest.mark.slow
 def test_a_loop_holds_no_memory() -> None:
     x, w, b = ktpu.ones((40, 64)), ktpu.ones((48, 64)), ktpu.ones(48)
     held: list[tuple[Any, Any]] = []

@@ -22,6 +22,7 @@ def program(device: Any) -> list[Any]:
     return [y, y.softmax(), y.rmsnorm(b), y.sum(1), y.max(), x @ x, (y / (y.abs() + 1)).mean((0, 2))]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", [name for name in machines.names() if name != "ship_3x2"])
 def test_the_same_bits_on_every_machine(name: str) -> None:
     for got, want in zip(program(ktpu.device(name)), program(ktpu.device()), strict=True):

@@ -153,6 +153,7 @@ def test_choosing_the_machine() -> None:
     assert ktpu.device() is home
 
 
+@pytest.mark.slow
 def test_methods_work_without_importing_the_api() -> None:
     code = "from kohakutpu.tensor import as_tensor; print((as_tensor([1.0, 2.0]) + 1).numpy().tolist())"
     out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

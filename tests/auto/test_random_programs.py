@@ -29,6 +29,7 @@ def _held(seed: int, machine: str, levels: bool) -> None:
             assert all(other[label].tobytes() == found[label].tobytes() for label in found)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("first", range(0, 40, 10))
 def test_random_programs(first: int) -> None:
     for seed in range(first, first + 10):

@@ -71,6 +71,7 @@ def test_the_clock_finds_a_faster_tile_with_the_same_bits() -> None:
     assert plain.notes == ()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("build", "shapes"),
     [

@@ -90,6 +90,7 @@ def test_many_rounds_on_all_clusters() -> None:
     assert d.counters.flits == {"FILL": 720, "GEMM": 360, "DRAIN": 360}
 
 
+@pytest.mark.slow
 @settings(max_examples=25, deadline=None)
 @given(
     st.integers(1, 40),

@@ -117,6 +117,7 @@ def play(bench: ClusterBench, seed: int, steps: int = 30) -> set[str]:
     return seen
 
 
+@pytest.mark.slow
 def test_random_programs(bench: ClusterBench) -> None:
     seen: set[str] = set()
     for seed in range(24):

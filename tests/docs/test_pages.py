@@ -70,6 +70,7 @@ def default_machines() -> Iterator[None]:
     choice.use(machines.load())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("page", PAGES, ids=name_of)
 def test_python_blocks_run(page: Path) -> None:
     space: dict[str, object] = {"__name__": "page"}
@@ -112,16 +113,8 @@ def test_every_page_is_in_the_index() -> None:
     assert not missing
 
 
-def tiered(example: Path) -> object:
-    """Whole models (10 and up) are left to the slow tier."""
-    return (
-        pytest.param(example, marks=pytest.mark.slow)
-        if example.name[:2] >= "10" and example.name[2] == "_"
-        else example
-    )
-
-
-@pytest.mark.parametrize("example", [tiered(path) for path in EXAMPLES], ids=name_of)
+@pytest.mark.slow
+@pytest.mark.parametrize("example", EXAMPLES, ids=name_of)
 def test_examples_run(example: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "argv", [str(example), *SHORTENED.get(name_of(example), ())])
     runpy.run_path(str(example), run_name="__main__")

@@ -91,6 +91,7 @@ output z
     assert (run(made, {"x": data})["z"].reshape(8, 3) == run(graph, {"x": data})["z"]).all()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("block", range(6))
 def test_elements_stay_in_their_order(block: int) -> None:
     rng = random.Random(block)

@@ -45,6 +45,7 @@ def obligation(rule: rw.Rewrite, graph: Graph, x: Array, rtol: float = 1e-10, at
     np.testing.assert_allclose(tidy[finite], want[finite], rtol=rtol, atol=atol)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("shape", SHAPES)
 def test_online_softmax(shape: tuple[int, ...]) -> None:
     for make in (g.softmax, g.log_softmax):

@@ -113,6 +113,7 @@ def test_intervals_hold_every_value_and_are_tight_where_affine() -> None:
         assert not guard.never or not held
 
 
+@pytest.mark.slow
 def test_index_arithmetic_is_integer_arithmetic() -> None:
     rng = random.Random(2)
     for _ in range(200):

@@ -130,6 +130,7 @@ def same(before: Graph, after: Graph, rng: random.Random) -> None:
         np.testing.assert_allclose(got[label], want[label], rtol=1e-10, atol=1e-12, err_msg=f"{before}\n{after}")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("block", range(6))
 def test_random_statements_keep_their_meaning(block: int) -> None:
     rng = random.Random(100 + block)
@@ -140,6 +141,7 @@ def test_random_statements_keep_their_meaning(block: int) -> None:
         assert rw.TIDY.apply(after) == after
 
 
+@pytest.mark.slow
 def test_chains_of_random_movement_fold() -> None:
     """Reads of reads of reads, guarded or not: one statement is left wherever pads agree."""
     rng, folded, bolder = random.Random(9), 0, 0

@@ -55,6 +55,7 @@ def test_text_and_back(text: str, word: int, printed: str) -> None:
     assert isa.parse(printed) == word
 
 
+@pytest.mark.slow
 def test_every_word_has_a_text_that_reads_as_the_word() -> None:
     isa = toy()
     for word in range(1 << 16):

@@ -62,6 +62,7 @@ def test_key_padding_at_any_length(lengths: tuple[int, int]) -> None:
         close(got[n : n + 1], Value(part.x, attention(q, k, v, keep=keep).rms[n : n + 1]))
 
 
+@pytest.mark.slow
 def test_scattered_keys_bias_and_causal_with_groups() -> None:
     q, k, v = draw(2, 6, 3, 37, 70, 64, 48)
     rng = np.random.default_rng(5)
@@ -101,6 +102,7 @@ BLOCKS: list[dict[str, int]] = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("causal", [False, True])
 def test_bits_do_not_depend_on_blocks_or_tiles(causal: bool) -> None:
     q, k, v = draw(1, 4, 2, 45, 70, 40, 48)
@@ -152,6 +154,7 @@ def test_positions_are_in_order_to_the_last() -> None:
     assert at[-1] == from_the_end(1)[0]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("shape", [(1, 2, 1, 40, 200, 64, 48), (1, 1, 1, 7, 31, 16, 16), (2, 2, 2, 5, 64, 32, 8)])
 def test_online_attention(shape: Any) -> None:
     q, k, v = draw(*shape)

@@ -148,6 +148,7 @@ def test_a_chain_moves_nothing_over_the_host(layout: str) -> None:
     check(second.numpy().transpose(back), first.numpy().transpose(back), w, padding=1, stride=2)
 
 
+@pytest.mark.slow
 @settings(max_examples=15, deadline=None)
 @given(st.data())
 def test_any_convolution(data: st.DataObject) -> None:

@@ -23,7 +23,12 @@ def test_the_corpus_is_large_and_its_names_differ() -> None:
     assert len(set(names)) == len(names)
 
 
-@pytest.mark.parametrize("case", CORPUS, ids=lambda c: c.name)
+def _tiered(n: int, case: Case) -> object:
+    """Every fourth program is in the fast tier."""
+    return pytest.param(case, id=case.name, marks=[pytest.mark.slow] if n % 4 else [])
+
+
+@pytest.mark.parametrize("case", [_tiered(n, case) for n, case in enumerate(CORPUS)])
 def test_levels_agree(case: Case) -> None:
     plan = plan_of(case)
     inputs = case.inputs()
@@ -36,6 +41,7 @@ def test_levels_agree(case: Case) -> None:
         assert value.shape == spec.shape
 
 
+@pytest.mark.slow
 def test_encoded_bytes_are_the_recorded_ones() -> None:
     recorded = json.loads(RECORD.read_text())
     now = image_hashes()

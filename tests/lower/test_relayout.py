@@ -126,6 +126,7 @@ size = st.integers(1, 70) | st.sampled_from([128, 129, 257])
 tile = st.sampled_from([1, 2, 3, 4, 5, 8, 16])
 
 
+@pytest.mark.slow
 @settings(max_examples=40, deadline=None)
 @given(batch=st.integers(1, 3), m=size, n=size, gm=tile, gn=tile, extra=st.integers(0, 2), kind=st.integers(0, 4))
 def test_any_size(batch: int, m: int, n: int, gm: int, gn: int, extra: int, kind: int) -> None:

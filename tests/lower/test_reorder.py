@@ -68,6 +68,7 @@ def test_steps(held: Layout, wanted: Layout, transpose: bool, shape: tuple[int, 
     assert check(held, wanted, transpose, *shape) == steps
 
 
+@pytest.mark.slow
 @settings(max_examples=12, deadline=None)
 @given(st.integers(4, 60), st.integers(4, 60), st.integers(4, 12))
 def test_any_cut(rows: int, cols: int, pieces: int) -> None:

@@ -65,6 +65,7 @@ def test_few_flits_once_the_routines_are_loaded() -> None:
     assert counts["RUN"] < 40
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("machine", [QUANT, WIDE], ids=["quant", "wide"])
 @pytest.mark.parametrize("lengths", [(70, 150), (5, 33), (33, 64)])
 def test_values(machine: Any, lengths: tuple[int, int]) -> None:

@@ -89,6 +89,7 @@ def sentences_of(lengths: list[int]) -> tuple[Any, Any]:
     return ids, (np.arange(max(lengths)) < np.array(lengths)[:, None]).astype(np.float32)
 
 
+@pytest.mark.slow
 def test_bert_with_padding() -> None:
     c = SMALL_BERT
     weights = draw_bert(c, seed=5)
@@ -133,6 +134,7 @@ def test_folded_biases_are_the_layer_with_all_four() -> None:
         Attention.folded(5, q, k, v, o)
 
 
+@pytest.mark.slow
 def test_llama() -> None:
     c = SMALL_LLAMA
     weights = draw_llama(c, seed=7)
@@ -167,6 +169,7 @@ def test_generation_with_a_cache_is_the_whole_sequence_at_once() -> None:
     assert np.array_equal(generated, np.stack(steps[:4], 1))
 
 
+@pytest.mark.slow
 def test_every_step_runs_the_same_programs() -> None:
     model = Llama(draw_llama(SMALL_LLAMA), SMALL_LLAMA)
     logits, cache = model.prefill(np.arange(6)[None], capacity=12)

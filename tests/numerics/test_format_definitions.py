@@ -229,6 +229,7 @@ def test_shapes_scalars_and_ml_dtypes_values() -> None:
 doubles = st.floats(allow_nan=False, allow_infinity=False)
 
 
+@pytest.mark.slow
 @settings(max_examples=60, deadline=None)
 @given(st.lists(doubles, min_size=1, max_size=20))
 @pytest.mark.parametrize("fmt", [*SCALARS, INT8], ids=[*NAMED, "INT8"])

@@ -101,6 +101,7 @@ def agree(fmt: ScalarFormat, values: list[float]) -> None:
 WIDE = [E8M15, FP22, FP32, FP16, accumulator(10), accumulator(16)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("fmt", WIDE, ids=[f.name for f in WIDE])
 def test_random_and_adversarial_values(fmt: ScalarFormat) -> None:
     rng = random.Random(fmt.name)

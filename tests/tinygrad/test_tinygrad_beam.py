@@ -65,6 +65,7 @@ def test_each_number_is_a_program_of_its_own_and_searched_once() -> None:
             assert calls.call_count == total
 
 
+@pytest.mark.slow
 def test_joined_kernels_are_planned_by_the_clock() -> None:
     q = half(1, 2, 32, 32)
     plain, searched = (ran(n, lambda: q.scaled_dot_product_attention(q, q)) for n in (0, 2))

@@ -84,6 +84,7 @@ def test_an_epilogue_keeps_what_fp16_would_lose() -> None:
 INSIDE = "products inside a float32 kernel are too small for FP16"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["sums", "operand", "sums of halves", "squares"])
 def test_products_inside_a_kernel_go_to_the_host_where_fp16_would_lose_them(name: str) -> None:
     rng = np.random.default_rng(2)

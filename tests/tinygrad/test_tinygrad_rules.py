@@ -181,6 +181,7 @@ def test_threefry() -> None:
     assert found == [threefry(n, key) for n in numbers]
 
 
+@pytest.mark.slow
 def test_random_tensors_are_those_of_any_device() -> None:
     def made(device: str) -> list[np.ndarray]:
         Tensor.manual_seed(11)

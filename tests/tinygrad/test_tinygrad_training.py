@@ -52,6 +52,7 @@ def gradients(name: str, device: str) -> list[np.ndarray]:
     return [g.numpy() for g in loss.gradient(x, w)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", FORWARD)
 def test_gradients(name: str) -> None:
     wanted = gradients(name, REFERENCE)
@@ -82,6 +83,7 @@ def optimized(name: str, device: str) -> np.ndarray:
     return p.numpy()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", OPTIMIZERS)
 def test_optimizers(name: str) -> None:
     # Parameters stay float32: only the gradient has passed through the machine's halves.
@@ -143,6 +145,7 @@ def trained(steps: int, *, jit: bool, devices: tuple[str, ...] = (D,), state: Pa
         return losses
 
 
+@pytest.mark.slow
 def test_a_replayed_step_is_the_step(tmp_path: Path) -> None:
     losses = trained(5, jit=False)
     assert losses[4] < losses[0]

@@ -153,6 +153,7 @@ def fused(rng: Random, n: int) -> tuple[list[int], list[int], list[int]]:
     return a, b, c
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("op", ["VADD", "VSUB"])
 def test_hard_sums(core: Core, op: str) -> None:
     binary(core, op, *sums(Random(2), 50_000))
@@ -170,6 +171,7 @@ def test_hard_products(core: Core) -> None:
     binary(core, "VMUL", a, b)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("op", ["VFMA", "VFNMA"])
 def test_hard_fused(core: Core, op: str) -> None:
     ternary(core, op, *fused(Random(4), 30_000))

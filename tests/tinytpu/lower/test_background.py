@@ -57,6 +57,7 @@ def test_exp2_in_the_background_of_a_product() -> None:
     assert SXU.VPU_BG in program.rows[:, Column.OP]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("body", "error"),
     [("exp2(x[i])", 3.1e-2), ("log2(abs(x[i]) + 0.5) + exp2(x[i] * 3.0)", 3.1e-2), ("sin(x[i])", 7.5e-4)],

@@ -89,6 +89,7 @@ output z
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("text", "shape", "programs", "tolerance"),
     [

@@ -151,6 +151,7 @@ def checked(seed: int) -> None:
         assert not product or any("on the array" in str(k) for k in tt.report().kernels.values()), where
 
 
+@pytest.mark.slow
 def test_windows_and_views_are_numpys_and_products_are_on_the_array() -> None:
     checked(0)
 
