@@ -19,13 +19,14 @@ from kohakuaccel.graph.points import Array
 from kohakuaccel.machine import Machine
 from tinytpu.lower.array.blocks import Matrix
 from tinytpu.lower.array.dispatches import Dispatches
-from tinytpu.lower.array.product import Fed, Product, as_product, place_of
+from tinytpu.lower.array.product import Product, as_product, place_of
 from tinytpu.lower.body import Body, Plans, across, fold, settled
 from tinytpu.lower.data import Data, Layout, Words
 from tinytpu.lower.errors import NotLowered
 from tinytpu.lower.numbers import Tile, halves
 from tinytpu.lower.program.allocate import Program, allocate, least
 from tinytpu.lower.program.code import Code, Result
+from tinytpu.lower.program.fed import Fed
 from tinytpu.lower.program.order import fastest
 from tinytpu.lower.rows import Apart, Row, Rows, as_rows, source
 from tinytpu.lower.stage import cut, most_that_fit

@@ -10,10 +10,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from tinytpu.lower.array.chain import Chain, Linked
-from tinytpu.lower.array.product import Fed, Product
+from tinytpu.lower.array.product import Product
 from tinytpu.lower.joined import Joined
 from tinytpu.lower.packed import Packed
 from tinytpu.lower.program.allocate import Program
+from tinytpu.lower.program.fed import Fed
 from tinytpu.lower.stage import Stage
 from tinytpu.lower.steps import Addresses, Multiplied, Shared, Step
 

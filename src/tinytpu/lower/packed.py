@@ -13,10 +13,11 @@ from kohakuaccel.graph import Statement
 from kohakuaccel.machine import Machine
 from tinytpu.lower.array.blocks import Matrix
 from tinytpu.lower.array.chain import Chain
-from tinytpu.lower.array.product import Fed, Product
+from tinytpu.lower.array.product import Product
 from tinytpu.lower.data import Data
 from tinytpu.lower.joined import Joined
 from tinytpu.lower.program.code import Code, Leaf, Result, Source
+from tinytpu.lower.program.fed import Fed
 from tinytpu.lower.program.order import fastest
 from tinytpu.lower.stage import Stage
 

@@ -15,8 +15,8 @@ from numpy.typing import NDArray
 
 from kohakuaccel.machine import Machine
 from tinytpu.lower.array.chain import Linked
-from tinytpu.lower.array.product import Fed
 from tinytpu.lower.listing import Listed, listed
+from tinytpu.lower.program.fed import Fed
 from tinytpu.lower.steps import Step
 from tinytpu.trace.spans import UNITS, timeline
 from tinytpu.units.core import Image, Run, execute

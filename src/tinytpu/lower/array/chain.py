@@ -27,8 +27,7 @@ from tinytpu.lower.body import Plans
 from tinytpu.lower.data import Data
 from tinytpu.lower.program.allocate import Program, allocate
 from tinytpu.lower.program.code import Code
-from tinytpu.units.core import execute
-from tinytpu.units.given import Image
+from tinytpu.lower.program.fed import cycles_of
 
 
 class Scale(NamedTuple):
@@ -193,7 +192,8 @@ def _made(
             return None
         wmem = {slot: at for at, slot in made.weights.items()}
         units[key] = Linked(program, made.inputs, wmem, tuple(made.vectors))
-        cycles += len(first) * _counted(units[key], machine)
+        out = [slot for slot, _, _ in units[key].vectors]
+        cycles += len(first) * cycles_of(units[key].program, machine, units[key].amem, units[key].wmem, out)
     if finish.checked:
         return None
     statements = tuple(s for group in groups for s in group)
@@ -268,18 +268,3 @@ class _Dispatches(Dispatches):
                 ]
                 yield self.gathered(code, len(rows), tile % 2, each)
                 tile += 1
-
-
-def _counted(unit: Linked, machine: Machine) -> int:
-    """Cycles of a program, see `product.counted`."""
-    p = machine.params
-    tile, vector = [0] * (p.rows * p.columns), [0] * p.rows
-    image = Image(
-        unit.program.rows,
-        vmem={slot: tile for slot, _ in unit.program.data},
-        wmem=dict.fromkeys(unit.wmem, tile),
-        amem=dict.fromkeys(unit.amem, vector),
-        vmem_outputs=[slot for slot, _ in unit.program.outputs],
-        amem_outputs=[slot for slot, _, _ in unit.vectors],
-    )
-    return execute(machine, image).cycles

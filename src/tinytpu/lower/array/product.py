@@ -26,24 +26,9 @@ from tinytpu.lower.array.epilogue import fuse
 from tinytpu.lower.array.finish import HIGH, LOW, Finish
 from tinytpu.lower.body import Plans
 from tinytpu.lower.data import Data
-from tinytpu.lower.program.allocate import Program, allocate
+from tinytpu.lower.program.allocate import allocate
+from tinytpu.lower.program.fed import Fed
 from tinytpu.lower.reach import Reach
-from tinytpu.units.core import Image, execute
-
-
-@dataclass(frozen=True)
-class Fed:
-    """A program with what fills AMEM and WMEM: slot -> (tile row, vector) and (tile column, K-tile) of its block; see
-    jobs.Jobs for rows. mxu_result: whether the last results are output, as the first row of a tile."""
-
-    program: Program
-    amem: Mapping[int, tuple[int, int]]
-    wmem: Mapping[int, tuple[int, int]]
-    mxu_result: bool = False
-
-    @property
-    def records(self) -> int:
-        return self.program.records + len(self.amem) + len(self.wmem) + self.mxu_result
 
 
 @dataclass(frozen=True)
@@ -201,7 +186,7 @@ def _made(
             amem, wmem = ({slot: at for at, slot in slots.items()} for slots in (made.amem, made.wmem))
             fed = Fed(program, amem, wmem, made.mxu_result)
             programs.append(fed)
-            cycles += len(first) * counted(fed, machine)
+            cycles += len(first) * fed.cycles(machine)
         units[key] = tuple(programs)
     if finish.checked:
         return None  # a function that checks its argument is a stage of its own
@@ -209,21 +194,6 @@ def _made(
         machine, tuple(statements), tuple(outputs), found, layout, tuple(plans.found), False, units, cycles,
         tuple(plans.bounded),
     )  # fmt: skip
-
-
-def counted(fed: Fed, machine: Machine) -> int:
-    """Cycles of a program, which no number changes: a run with zeros."""
-    p = machine.params
-    tile, vector = [0] * (p.rows * p.columns), [0] * p.rows
-    image = Image(
-        fed.program.rows,
-        vmem={slot: tile for slot, _ in fed.program.data},
-        wmem=dict.fromkeys(fed.wmem, tile),
-        amem=dict.fromkeys(fed.amem, vector),
-        vmem_outputs=[slot for slot, _ in fed.program.outputs],
-        mxu_result=fed.mxu_result,
-    )
-    return execute(machine, image).cycles
 
 
 def feeds(stage: Product, operands: tuple[Array, Array]) -> tuple[Array, Array]:

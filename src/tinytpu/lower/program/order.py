@@ -16,9 +16,9 @@ from kohakuaccel.machine import Machine
 from tinytpu.isa.codes import SXU, VPU
 from tinytpu.isa.opcodes import OPCODES
 from tinytpu.isa.vpu import VPU_OPS
-from tinytpu.lower.array.product import Fed, counted
 from tinytpu.lower.program.allocate import allocate
 from tinytpu.lower.program.code import TOUCH, Code, Line
+from tinytpu.lower.program.fed import Fed
 
 Slots = Mapping[int, tuple[int, int]]
 
@@ -33,7 +33,7 @@ def fastest(code: Code, amem: Slots, wmem: Slots, machine: Machine) -> tuple[Fed
             continue
         made = Fed(program, amem, wmem)
         try:
-            cycles = program.cycles or counted(made, machine)
+            cycles = program.cycles or made.cycles(machine)
         except Fault:
             continue  # a hazard of the background (datasheet 9.7): the order is none
         if best is None or cycles < best[1]:
